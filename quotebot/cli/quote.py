@@ -189,10 +189,18 @@ async def revise(
 
 @app.command
 async def submit(
-    quote: str, *, version: Version = None, user: As = None, request_id: str | None = None, json_output: Json = False
+    quote: str,
+    *,
+    note: str | None = None,
+    version: Version = None,
+    user: As = None,
+    request_id: str | None = None,
+    json_output: Json = False,
 ) -> int:
-    """Submit a quote for approval."""
-    return await _change(quote, SubmitQuote(), version, ("submit",), user, request_id, json_output=json_output)
+    """Submit a quote for approval; after requested changes also as it is, with a note that says why nothing is changed."""
+    payload = SubmitQuote((note or "").strip() or None)
+    typed = ("submit",) if payload.note is None else ("submit", payload.note)
+    return await _change(quote, payload, version, typed, user, request_id, json_output=json_output)
 
 
 @app.command

@@ -223,7 +223,7 @@ class SubmitQuote(StoredPayload):
     """Submission: request the approval that the policy requires.
 
     With a `note` to the approvers it submits a version again as it is, after the request `approval_id` was answered with a wish
-    for changes.
+    for changes; None: after the last request.
     """
 
     kind: ClassVar[str] = "quote.submit"
@@ -232,8 +232,8 @@ class SubmitQuote(StoredPayload):
 
     def canonical(self) -> dict[str, object]:
         """Return the JSON-ready form that is stored and hashed."""
-        again = {} if self.note is None else {"note": self.note, "approval_id": self.approval_id}
-        return {"v": self.schema, **again}
+        again = {"note": self.note, "approval_id": self.approval_id}
+        return {"v": self.schema, **{name: value for name, value in again.items() if value is not None}}
 
     @classmethod
     def parse(cls, stored: Stored) -> Self:

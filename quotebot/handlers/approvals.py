@@ -15,6 +15,7 @@ from ledger.records import AuditEvent
 from quotebot import effects
 from quotebot.commands.payloads import (
     ALL_OPEN,
+    REASON_CHARACTERS_MAX,
     DelegateApprovals,
     EscalateApproval,
     ReassignApproval,
@@ -132,9 +133,15 @@ def submit(
 
 def _not_now(asked: Asked, quote: Quote, command: SubmitQuote) -> Decision | None:
     """Refuse a submission by the quote's state, and one with a note that answers an earlier request than the last."""
-    if not (may_be_submitted(quote) if command.note is None else quote.sent_back):
+    note, approval = command.note, quote.approval
+    if note is not None and may_be_submitted(quote):
+        return refused(asked, quote.quote_id, quote.channel, "needs_no_note", lifecycle_messages.needs_no_note(quote))
+    if not (may_be_submitted(quote) if note is None else quote.sent_back):
         return _submitted_again(asked, quote)
-    if command.note is None or (quote.approval is not None and quote.approval.approval_id == command.approval_id):
+    if note is not None and len(note) > REASON_CHARACTERS_MAX:
+        text = lifecycle_messages.too_long("note", REASON_CHARACTERS_MAX)
+        return refused(asked, quote.quote_id, quote.channel, "too_long", text)
+    if command.approval_id is None or (approval is not None and approval.approval_id == command.approval_id):
         return None
     return refused(asked, quote.quote_id, quote.channel, "stale", lifecycle_messages.not_offered(quote, "submit"))
 

@@ -2,7 +2,8 @@
 
     help, new, status                         parsed by grammar.py; a bare `new` opens a form
     status <ref>                              result of a command, by the reference in its answer
-    submit|finalize|accept <quote id> [v<n>]
+    finalize|accept <quote id> [v<n>]
+    submit <quote id> [v<n>] [: note]         the note submits a quote that was sent back again as it is
     cancel <quote id> [v<n>] [: reason]       lost <quote id> [v<n>]: <reason>
     sent <quote id> [v<n>] to <recipient>
     revise|edit <quote id> [v<n>]: <changes>  e.g. 200 pro, add 10 sso, remove support; term 24m; discount 12%
@@ -40,7 +41,7 @@ from quotebot.commands.payloads import (
     SubmitQuote,
 )
 from quotebot.commands.queries import OPEN, PAGE_MAX, ListRequest
-from quotebot.domain.language import _, grouped
+from quotebot.domain.language import N_, _, grouped
 from quotebot.domain.pricing.price_requests import Changes
 from quotebot.domain.quotes.quote import STATE_WORDS, QuoteState, parse_quote_id
 from quotebot.domain.quotes.reports import APPROVAL_GROUPS, GROUPS, REPORTS, ApprovalBy, By, Kind
@@ -92,11 +93,7 @@ _VERSION = re.compile(r"v([0-9]{1,6})", re.IGNORECASE)
 _PAGE = re.compile(r"\bpage ([0-9]{1,5})\b", re.IGNORECASE)
 _OWNER = re.compile(r"<@([UW][A-Z0-9]+)(?:\|[^<>]*)?>")
 _LINE = re.compile(r"line ([0-9]{1,4})", re.IGNORECASE)
-_BARE: Final[Mapping[str, SubmitQuote | FinalizeQuote | AcceptQuote]] = {
-    "submit": SubmitQuote(),
-    "finalize": FinalizeQuote(),
-    "accept": AcceptQuote(),
-}
+_BARE: Final[Mapping[str, FinalizeQuote | AcceptQuote]] = {"finalize": FinalizeQuote(), "accept": AcceptQuote()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -513,6 +510,11 @@ def _clone(about: _About) -> Meaning:
     return CloneQuote(about.quote_id, about.channel, about.version, account)
 
 
+def _submit(about: _About) -> Meaning:
+    note = _reason(about)
+    return note if isinstance(note, GrammarProblem) else ChangeRequest(about.quote_id, about.version, SubmitQuote(note or None))
+
+
 def _cancel(about: _About) -> Meaning:
     reason = _reason(about)
     if isinstance(reason, GrammarProblem):
@@ -529,17 +531,21 @@ def _lost(about: _About) -> Meaning:
     return ChangeRequest(about.quote_id, about.version, LoseQuote(reason))
 
 
+_REASONS: Final = {"cancel": "duplicate", "lost": "too expensive", "submit": "they need SSO"}  # an example for each verb
+
+
 def _reason(about: _About) -> str | GrammarProblem:
-    reason = about.rest.removeprefix(":").strip()
+    """Return the text after the colon: a reason, or the note of a submission; empty if there is none."""
+    reason, is_note = about.rest.removeprefix(":").strip(), about.verb == "submit"
     if reason and not about.rest.startswith(":"):
-        example = (
-            f"{about.verb} {about.quote_id}: duplicate"
-            if about.verb == "cancel"
-            else f"{about.verb} {about.quote_id}: too expensive"
+        colon = (
+            N_("Put a colon before the note: `/quote {example}`")
+            if is_note
+            else N_("Put a colon before the reason: `/quote {example}`")
         )
-        return GrammarProblem(_("Put a colon before the reason: `/quote {example}`", example=example))
+        return GrammarProblem(_(colon, example=f"{about.verb} {about.quote_id}: {_REASONS[about.verb]}"))
     if len(reason) > REASON_CHARACTERS_MAX:
-        return GrammarProblem(lifecycle_messages.too_long("reason", REASON_CHARACTERS_MAX))
+        return GrammarProblem(lifecycle_messages.too_long("note" if is_note else "reason", REASON_CHARACTERS_MAX))
     return reason
 
 
@@ -581,6 +587,7 @@ _READERS: Final[Mapping[str, Callable[[_About], Meaning]]] = {
     "compare": _compare,
     "explain": _explain,
     "simulate": _simulate,
+    "submit": _submit,
     "cancel": _cancel,
     "lost": _lost,
     "sent": _sent,

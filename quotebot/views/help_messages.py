@@ -46,6 +46,7 @@ _COMMANDS: Final = (
     ("/quote list [mine | all] [open | sent | ...] [customer]", N_("List quotes")),
     ("/quote Q-2026-0042", N_("Show a quote")),
     ("/quote submit Q-...", N_("Submit a quote for approval")),
+    ("/quote submit Q-...: they need SSO", N_("Submit a quote again without changes, after they were requested")),
     ("/quote revise Q-...: 200 pro, add 10 sso, remove support", N_("Make a new version")),
     ("/quote add-line Q-...: 10 sso", N_("Add products")),
     ("/quote discount Q-...: 12%", N_("Change the discount")),

@@ -139,11 +139,13 @@ def not_offered(quote: Quote, verb: str) -> str:
     """Reply to a button that the quote's state no longer offers; `verb` names its action, e.g. "submit"."""
     approval = quote.approval
     if quote.state is QuoteState.DRAFT and approval is not None and approval.decided_by is not None:
-        return _(
+        edit = _(
             "{person} requested changes to {quote}. Edit the quote, then submit the new version.",
             person=messages.mention(approval.decided_by),
             quote=title(quote),
         )
+        as_is = _("To submit it unchanged, say why: `/quote submit {quote}: they need SSO`", quote=quote.quote_id)
+        return f"{edit} {as_is}" if verb == "submit" and quote.sent_back else edit
     return f"{cannot(verb, standing(quote))} {_(_ON_CARD)}"
 
 
@@ -153,6 +155,14 @@ def nobody_to_ask(quote: Quote) -> str:
         "{quote} needs no approval anymore, so no one would read your note. Edit the quote, then submit the new version.",
         quote=title(quote),
     )
+
+
+def needs_no_note(quote: Quote) -> str:
+    """Refuse a note to approvers with a version that nobody sent back."""
+    text = N_(
+        "A note here answers requested changes, and no one requested any to {quote}. Submit it without one: `/quote submit {id}`"
+    )
+    return _(text, quote=title(quote), id=quote.quote_id)
 
 
 def cannot(verb: str, why: str) -> str:
@@ -230,8 +240,8 @@ def changes_needed(quote_id: str) -> str:
     return _("What should change? Example: `/quote revise {quote}: 200 pro`", quote=quote_id)
 
 
-def too_long(what: Literal["reason", "recipient"], limit: int) -> str:
-    """Refuse a reason or a recipient that exceeds `limit` characters."""
+def too_long(what: Literal["reason", "recipient", "note"], limit: int) -> str:
+    """Refuse a text that exceeds `limit` characters."""
     return _(_TOO_LONG[what], n=grouped(limit))
 
 
@@ -264,6 +274,7 @@ _GONE: Final = {
 _TOO_LONG: Final = {
     "reason": N_("That reason is too long ({n} characters max)."),
     "recipient": N_("That recipient is too long ({n} characters max)."),
+    "note": N_("That note is too long ({n} characters max)."),
 }
 _AGAIN: Final = N_("To continue, make a new quote of it: `/quote clone {quote}`")
 _REVISE: Final = N_("Edit the quote first: `{revision}`")

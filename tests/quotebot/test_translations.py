@@ -69,6 +69,8 @@ NO_TEXTS: Final[dict[str, frozenset[str]]] = {
     "slack/verbs": frozenset(
         {
             "cycle time",
+            "too expensive",
+            "they need SSO",
             "win loss",
             "/quote {}",
             "/quote simulate: 150 pro; discount 15%",

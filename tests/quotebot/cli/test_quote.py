@@ -75,6 +75,7 @@ def test_a_deal_goes_its_whole_way_from_the_terminal(command: Run, quote: str, d
         (("accept", quote, *AS_REP), "accepted", "accepted"),
     ]
     operator = terminal.user()
+    assert done(command, "submit", quote, "--note", "They need SSO.", *AS_REP, status=3)["code"] == "needs_no_note"
     for arguments, code, expected in way:
         as_user("manager" if arguments[0] in by_manager else operator)
         assert (done(command, *arguments)["code"], state(command, quote)) == (code, expected)

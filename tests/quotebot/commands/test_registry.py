@@ -437,6 +437,9 @@ def test_a_submission_as_it_is_comes_back_as_it_was_asked() -> None:
     stored_text = keys.canonical_json(json.loads(json.dumps(command.canonical()))).decode()
     assert stored_text == '{"approval_id":"A-2026-0042-v1-1","note":"they need SSO","v":1}'
     assert parse_stored("quote.submit", json.loads(stored_text)) == command
+    typed = SubmitQuote("they need SSO")
+    assert json.loads(json.dumps(typed.canonical())) == {"note": "they need SSO", "v": 1}
+    assert parse_stored("quote.submit", typed.canonical()) == typed
 
 
 def test_a_sync_of_mirrors_comes_back_as_it_was_asked() -> None:

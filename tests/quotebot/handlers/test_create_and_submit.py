@@ -193,6 +193,27 @@ def test_a_version_that_was_sent_back_is_submitted_again_only_to_people(discount
     assert (decision.response["code"], decision.kind) == (code, "applied" if code == "submitted" else "refused")
 
 
+@pytest.mark.parametrize(
+    ("state", "note", "approval_id", "code"),
+    [
+        (QuoteState.DRAFT, "They need SSO.", None, "submitted"),  # typed: it names no request
+        (QuoteState.DRAFT, "They need SSO.", "A-2026-0042-v1-7", "stale"),
+        (QuoteState.DRAFT, "x" * 501, None, "too_long"),
+        (QuoteState.PRICED, "They need SSO.", None, "needs_no_note"),
+        (QuoteState.REJECTED, "They need SSO.", None, "wrong_state"),
+    ],
+)
+def test_a_note_submits_only_what_was_sent_back_last(state: QuoteState, note: str, approval_id: str | None, code: str) -> None:
+    decision = submit(asked(), quote_in(state), "root", 1, RULES, command=SubmitQuote(note, approval_id))
+    assert decision.response["code"] == code
+
+
+def test_a_submission_of_what_was_sent_back_is_told_both_ways_on() -> None:
+    said = submit(asked(), quote_in(QuoteState.DRAFT), "root", 1, RULES).response["text"]
+    assert "Edit the quote, then submit the new version." in said
+    assert "`/quote submit Q-2026-0042: they need SSO`" in said
+
+
 @pytest.mark.parametrize("state", [state for state in QuoteState if state is not QuoteState.PRICED])
 def test_only_a_priced_quote_can_be_submitted(state: QuoteState) -> None:
     decision = submit(asked(), example_quote(state), ROOT, 0, RULES)

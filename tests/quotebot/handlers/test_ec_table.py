@@ -251,7 +251,7 @@ CASES: Final[dict[str, Case]] = {
     "EC-10 no answer: a reminder after 2 h, a higher authority after 4 h, never an approval": Case(
         steps=(
             Step(2 * HOUR - 1, "", "remind", "slot_not_due"),
-            Step(2 * HOUR, "", "remind", "reminded", says="(Q-2026-0042), has been waiting for you for 2 hours"),
+            Step(2 * HOUR, "", "remind", "reminded", says="Acme ($120,000.00) has been waiting for you for 2 hours"),
             Step(3 * HOUR, "", "remind", "slot_not_due"),
             Step(4 * HOUR - 1, "", "escalate", "slot_not_due"),
             Step(4 * HOUR, "", "escalate", "escalated", says="<@U0DEALDESK>, <@U0VP> can decide now"),
