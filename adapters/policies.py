@@ -359,6 +359,7 @@ POLICIES: Mapping[str, Policy] = _table(
     Policy("slack.direct",  "append",      5,      _SLACK,          "full",    10,     _WEEK,  4,      "person",    _4XX),
     Policy("slack.direct_card", "convergent", 5,   _SLACK,          "full",    10,     _WEEK,  4,      "message",   _4XX),
     Policy("slack.reply",   "repeat_once", 5,      _SLACK,          "full",    10,     _WEEK,  4,      "user",      _GONE),
+    Policy("slack.unfurl",  "convergent",  5,      _SLACK,          "full",    10,     _DAY,   4,      "message",   _4XX),
     Policy("slack.file",    "append",      5,      _SLACK,          "full",    60,     _WEEK,  4,      "thread",    _4XX),
     Policy("crm.create",    "keyed",       6,      _CRM,            "full",    20,     _WEEK,  2,      "quote",     _MAPS),
     Policy("crm.update",    "convergent",  6,      _CRM,            "full",    20,     _WEEK,  2,      "quote",     _MAPS),

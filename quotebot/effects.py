@@ -20,6 +20,7 @@ POST: Final = "slack.post"
 DIRECT: Final = "slack.direct"
 DIRECT_CARD: Final = "slack.direct_card"
 REPLY: Final = "slack.reply"
+UNFURL: Final = "slack.unfurl"
 FILE: Final = "slack.file"
 RENDER: Final = "pdf.render"
 CRM: Final = "crm.create"
@@ -39,6 +40,7 @@ _UPDATES: Final[Mapping[str, Label]] = {
 
 REMINDER_MS: Final = 6 * 3600_000  # a reminder that could not be posted for so long is not posted late
 RESPONSE_URL_MS: Final = 29 * 60_000  # Slack gives a response_url 30 minutes
+PREVIEW_MS: Final = 15 * 60_000  # after that the talk has moved on
 ANSWER_MS: Final = 7 * 24 * 3600_000  # lifetime of an ephemeral reply
 
 
@@ -200,6 +202,12 @@ def tell(aggregate_id: str, user: str, text: str, now: int) -> EffectIntent:
     """Send one user a direct message: about a quote whose thread they cannot read, or about whom they cover for."""
     content = {"user": user, "channel": None, "text": text, "directly": True}
     return _intent(REPLY, user, aggregate_id, content, expires_at=now + ANSWER_MS)
+
+
+def preview_links(target: str, team_id: str, channel: str, ts: str, links: Mapping[str, str], received_at: int) -> EffectIntent:
+    """Show quotes below the message at `ts`; `links` are its addresses of their records, each with the quote's number."""
+    content = {"team_id": team_id, "channel": channel, "ts": ts, "links": dict(links)}
+    return _intent(UNFURL, target, target, content, expires_at=received_at + PREVIEW_MS)
 
 
 def is_late(answer: Effect, now_ms: int) -> bool:

@@ -31,11 +31,15 @@ SCOPES = frozenset(
         "groups:read",
         "im:history",
         "im:write",
+        "links:read",
+        "links:write",
         "users:read",
         "users:read.email",
     }
 )
-EVENTS = frozenset({"app_home_opened", "app_mention", "member_joined_channel", "message.im"})  # of messages, only those to the bot
+EVENTS = frozenset(
+    {"app_home_opened", "app_mention", "link_shared", "member_joined_channel", "message.im"}
+)  # of messages, only those to the bot
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +71,7 @@ def test_the_manifest_is_within_the_limits_of_slack(manifest: dict[str, Any], sc
         (("display_information", "long_description"), "short"),
         (("features", "slash_commands", 0, "command"), "quote"),
         (("features", "slash_commands", 0, "url"), "https://example.invalid/"),
+        (("features", "unfurl_domains"), ["a.example"] * 6),
         (("settings", "interactivity", "is_enabled"), "yes"),
         (("settings", "socket_mode"), True),
     ],

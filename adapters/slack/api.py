@@ -27,7 +27,7 @@ from adapters.slack.block_kit import message_problems, view_problems
 from adapters.slack.errors import ADDRESS_STATUSES, STATUSES, refusal, unreadable
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterator, Sequence
+    from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 
 Json = dict[str, Any]
 
@@ -317,6 +317,14 @@ class SlackApi:
         """Send an ephemeral message to one user in a channel; it cannot be read back or updated."""
         thread = {"thread_ts": thread_ts} if thread_ts else {}
         await self._call("chat.postEphemeral", body={**_content(channel, text, blocks), **thread, "user": user})
+
+    async def unfurl(self, *, channel: str, ts: str, previews: Mapping[str, Sequence[Json]], correlation_id: str) -> None:
+        """Show blocks below a person's message, for each of its addresses in `previews`. A repeated call replaces them."""
+        for address, blocks in previews.items():
+            _accept("link preview", message_problems(address, list(blocks)))
+        unfurls = {address: {"blocks": list(blocks)} for address, blocks in previews.items()}
+        content = {"channel": channel, "ts": ts, "unfurls": unfurls}
+        await self._call("chat.unfurl", body=content, headers={"X-Request-Id": correlation_id})
 
     async def respond(self, response_url: str, *, text: str, blocks: Sequence[Json] = (), replace: bool = False) -> None:
         """Reply to an interaction through its response_url. NOT_FOUND: the URL has expired or is used up.

@@ -25,13 +25,15 @@ CODES: Mapping[Failure, str] = MappingProxyType(
         " ekm_access_denied enterprise_is_restricted team_access_not_granted two_factor_setup_required",
         Failure.NOT_FOUND: "message_not_found channel_not_found thread_not_found user_not_found users_not_found file_not_found"
         " file_deleted not_found view_not_found not_in_channel user_not_in_channel is_archived is_inactive cannot_reply_to_message"
-        " no_hook expired_url used_url user_disabled user_not_visible cannot_dm_bot messages_tab_disabled",
+        " no_hook expired_url used_url user_disabled user_not_visible cannot_dm_bot messages_tab_disabled"
+        " cannot_find_channel cannot_find_message",
         Failure.CONFLICT: "hash_conflict duplicate_external_id",
         Failure.EXPIRED: "expired_trigger_id exchanged_trigger_id invalid_trigger_id trigger_expired trigger_exchanged",
         Failure.VALIDATION: "msg_too_long msg_blocks_too_long no_text invalid_blocks invalid_blocks_format block_mismatch"
         " metadata_too_large invalid_metadata_format too_many_attachments cant_update_message edit_window_closed"
         " invalid_arguments invalid_arg_name invalid_json invalid_form_data invalid_post_type view_too_large push_limit_reached"
-        " channels_limit_exceeded restricted_action unknown_method method_deprecated invalid_cursor invalid_ts_oldest",
+        " channels_limit_exceeded restricted_action unknown_method method_deprecated invalid_cursor invalid_ts_oldest"
+        " cannot_unfurl_message cannot_unfurl_url invalid_unfurls_format",
     }
 )
 ERRORS: Mapping[str, Failure] = MappingProxyType({code: failure for failure, codes in CODES.items() for code in codes.split()})

@@ -73,7 +73,7 @@ CHANGES: Final[Mapping[str, tuple[frozenset[str], ...]]] = {
     "command.steer": (),
     **dict.fromkeys(("message.read", "message.answer"), ()),
     **dict.fromkeys(("quote.propose", "quote.refresh", "home.show", "letter.announce", "letter.retry", "letter.discard"), ()),
-    **dict.fromkeys(("digest.set", "digest.send"), ()),
+    **dict.fromkeys(("digest.set", "digest.send", "link.preview"), ()),
     **dict.fromkeys(("letter.replay_all", "letter.resubmit", "ops.card"), ()),
 }
 CHANGES_NOTHING: Final = frozenset({"approval.refused", "approval.duplicate_suppressed", "access.refused", "delegation.refused"})

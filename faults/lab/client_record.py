@@ -38,6 +38,7 @@ _ASKED: Final = {
     "command.cancel": "command.steer",
 }
 _RAISED: Final = {"app_home_opened": "home.show", "app_mention": "quote.propose"}  # the scenarios mention it to ask for a quote
+_SENT: Final = "conversations_history"  # the source of a link in a message that was sent
 _FILLED: Final = {
     "approval.reject": "approval.decide",
     "approval.request_changes": "approval.decide",
@@ -60,6 +61,8 @@ def record_of(text: str, kind: str, payload: dict[str, Any] | None, at_ms: int) 
         asked = "" if body["text"] == "new" else _TYPED.get(body["text"].partition(" ")[0], "")  # "new" alone opens a form
     elif kind == "events_api":
         asked = _RAISED.get(body["event"]["type"], "")
+        if body["event"].get("source") == _SENT:  # the scenarios link to quotes only
+            asked = "link.preview"
         return ClientRecord(
             f"{body['team_id']}:{body['event_id']}", asked, body["event"].get("user", ""), payload is not None, at_ms
         )

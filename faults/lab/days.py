@@ -161,6 +161,7 @@ class Office:
                 "slack.card",
                 "slack.direct",
                 "slack.direct_card",
+                "slack.unfurl",
                 "slack.file",
                 "slack.reply",
                 "pdf.render",

@@ -70,6 +70,7 @@ UNDER_A_DEAL: Final = {
     "discount": "15",
     block_of("Acme"): f"{record_id('006', 1)} {record_id('001', 1)} USD",
 }
+LINK: Final = f"see https://127.0.0.1:2/{record_id('0Q0', 1)}"  # to the first record of the laboratory's Salesforce
 MENU, REFRESH = "quote.more", "Refresh"
 QUOTE: Final = "Q-2027-0001"  # the first one of the laboratory's year
 
@@ -313,6 +314,7 @@ STORIES: Final = (
         lambda: [Types("delegate <@U0DEALDESK>", MANAGER), Settles(), Clicks("approval.approve", "U0DEALDESK"), Settles()],
         submitted,
     ),
+    Story("link to a record", lambda: [Writes(LINK), Settles()], approved_at_once),
     Story("ask for the digest", lambda: [Types("digest on", REP), Settles()], lambda: [Starts()]),
     Story(
         "the daily digest",

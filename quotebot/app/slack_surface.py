@@ -19,6 +19,7 @@ from quotebot.slack.connections import Links
 from quotebot.slack.crm_menus import AccountLookup, OpportunityLookup
 from quotebot.slack.gate import AccessGate
 from quotebot.slack.receiver import Ack, Envelopes, SocketReceiver, bolt_app, send_ack
+from quotebot.slack.shared_links import hosts_of
 from quotebot.slack.surface import Reserver, Surface
 from quotebot.store.rulesets import ActiveRuleset
 
@@ -133,6 +134,7 @@ def surface_of(
         lookup=accounts,
         opportunities=opportunities,
         contacts=mirror.contacts if {"accounts", "contacts"} <= kept else None,
+        record_hosts=hosts_of(settings.salesforce_instance_url),
     )
 
 

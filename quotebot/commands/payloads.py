@@ -56,6 +56,7 @@ class StoredPayload:
 
     kind: ClassVar[str]
     schema: ClassVar[int] = 1
+    awaited: ClassVar[bool] = True  # whether its author waits for an answer, such as a refusal
     names: ClassVar[Mapping[str, str]] = {}  # stored name of a field, where it differs
     upcasters: ClassVar[Mapping[int, Callable[[Stored], Stored]]] = {}  # schema version -> the form of the next version
 
@@ -89,9 +90,18 @@ class StoredPayload:
         return cls.parse(stored)
 
 
+@dataclass(frozen=True, slots=True)
+class LinkedQuote:
+    """Link in a message to a quote's record in Salesforce."""
+
+    url: str
+    quote_id: str
+
+
 _CODECS: Final[Mapping[Any, tuple[Callable[[Any], object], Callable[[Any], Any]]]] = {
     PriceRequest: (canonical_request, parse_request),
     Changes: (canonical_changes, parse_changes),
+    LinkedQuote: (lambda link: [link.url, link.quote_id], lambda stored: LinkedQuote(*map(str, stored))),
     Remark: (lambda remark: [remark.code, remark.excerpt, remark.meaning], lambda stored: Remark(*stored)),
 }
 
@@ -498,6 +508,22 @@ class ShowHome(StoredPayload):
     def aggregate_id(self) -> str:
         """Return the aggregate: one App Home per user."""
         return f"home:{self.user}"
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewLinks(StoredPayload):
+    """Preview of quotes below the message at `ts`, which links to their records in Salesforce."""
+
+    kind: ClassVar[str] = "link.preview"
+    awaited: ClassVar[bool] = False
+    channel: str
+    ts: str
+    links: tuple[LinkedQuote, ...]
+
+    @property
+    def aggregate_id(self) -> str:
+        """Return the aggregate: one per message."""
+        return f"link:{self.channel}:{self.ts}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ from quotebot.commands.payloads import (
     MarkSent,
     NeedsNewerBuild,
     NoteStaleDraft,
+    PreviewLinks,
     ProposeQuote,
     ReadingPayload,
     ReadMessage,
@@ -63,7 +64,15 @@ ScheduledPayload = ExpireQuote | NoteStaleDraft  # sent by the scheduler
 ApprovalPayload = SubmitQuote | DecideApproval | SlotCommand  # about the approval of a quote
 QuotePayload = ApprovalPayload | LifecyclePayload | ScheduledPayload | RefreshCard | ActOnEffect  # about an existing quote
 ApartPayload = (
-    DelegateApprovals | ProposeQuote | ReadingPayload | ShowHome | DigestPayload | ActOnCommand | LetterPayload | CrmPayload
+    DelegateApprovals
+    | ProposeQuote
+    | ReadingPayload
+    | ShowHome
+    | PreviewLinks
+    | DigestPayload
+    | ActOnCommand
+    | LetterPayload
+    | CrmPayload
 )  # in no quote's lane
 Payload = CreateQuote | CreateAnother | CreateByForm | CloneQuote | ApartPayload | QuotePayload
 
@@ -76,7 +85,7 @@ REGISTRY: Final[Mapping[str, type[Payload]]] = {
         *(DelegateApprovals, RemindApprover, EscalateApproval, ExpireApproval, ReassignApproval),
         *(ExpireQuote, NoteStaleDraft),
         *(SetDigest, SendDigest),
-        *(RefreshCard, ShowHome, ActOnEffect, ActOnCommand),
+        *(RefreshCard, ShowHome, PreviewLinks, ActOnEffect, ActOnCommand),
         *(AnnounceDeadLetter, RetryDeadLetter, DiscardDeadLetter, ResubmitDeadCommand, ShowOpsCard, ReplayCause),
         *(SyncCrm, ReconcileCrm),
     )

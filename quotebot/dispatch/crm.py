@@ -81,6 +81,8 @@ class CreateRecordHandler(EffectHandler):
     def follow_ups(cls, tx: Tx, effect: Effect, now_ms: int) -> FollowUps:
         """Return the redrawn card, and what the new record lacks: its PDF, its present status, the opportunity's amount."""
         delivered = effect.state == "delivered"
+        if delivered and effect.external_ref is not None:
+            tx.one("keep_crm_record", record_id=effect.external_ref, quote_id=effect.aggregate_id)
         more = crm_effects.after_creation(tx, effect, enqueuing(tx, effect)) if delivered else ()
         return of_approved(tx, effect, now_ms, more)
 

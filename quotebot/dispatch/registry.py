@@ -11,6 +11,7 @@ from quotebot.dispatch.services import EffectHandler
 from quotebot.dispatch.slack_card import CardHandler
 from quotebot.dispatch.slack_post import DirectCardHandler, DirectHandler, PostHandler
 from quotebot.dispatch.slack_reply import ReplyHandler
+from quotebot.dispatch.slack_unfurl import UnfurlHandler
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,6 +27,7 @@ HANDLERS: Final[Mapping[str, type[EffectHandler]]] = {
         DirectHandler,
         DirectCardHandler,
         ReplyHandler,
+        UnfurlHandler,
         FileHandler,
         RenderHandler,
         CreateRecordHandler,

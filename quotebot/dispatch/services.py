@@ -40,6 +40,7 @@ MINUTE_SECONDS: Final = 60.0
 TIER_3, TIER_4 = 50, 100  # calls of a method per minute, of the whole workspace (Slack's rate limit tiers)
 CALLS_PER_MINUTE: Final[Mapping[str, int]] = {
     "chat.update": TIER_3,
+    "chat.unfurl": TIER_3,
     "chat.postEphemeral": TIER_4,
     "views.publish": TIER_4,
     "files.completeUploadExternal": TIER_4,

@@ -21,6 +21,7 @@ from ledger.ledger import StaleFenceError, no_follow_ups
 from ledger.records import AuditEvent, EffectIntent, Operation, Outcome, Trouble
 from quotebot import effects
 from quotebot.commands.payloads import CloneQuote, DecideApproval, DelegateApprovals, NeedsNewerBuild, ReviseQuote
+from quotebot.commands.registry import REGISTRY
 from quotebot.domain.access import INSIDER, NOBODY_ASKED, Circle, Refusal, Viewer, admit
 from quotebot.domain.catalogue.rulesets import RulesetError
 from quotebot.domain.language import N_, _
@@ -194,7 +195,7 @@ class Decider:
 
 def failure_answer(tx: Tx, operation: Operation, error: str, now_ms: int) -> tuple[EffectIntent, ...]:
     """Return the reply to the user of a failed command, in the quote's channel or where they typed, and the redrawn cards."""
-    if operation.actor_type == "system":
+    if operation.actor_type == "system" or not _is_awaited(operation):
         return dead_letter_card_updated(tx, operation)  # no user to answer; operators see the dead letter
     quote_id = parse_quote_id(operation.aggregate_id)  # None: the command creates a quote, or concerns none
     quote = None if quote_id is None else _readable(tx, quote_id)
@@ -209,10 +210,16 @@ def untrusted(operation: Operation, retain_until: int) -> Outcome:
     """Refuse a command if it or its quote differs from the audit. The answer contains no facts, and no card is drawn."""
     text = messages.history_broken(operation.correlation_id)
     answers: tuple[EffectIntent, ...] = ()
-    if operation.actor_type != "system" and operation.source != "cli":
+    if operation.actor_type != "system" and operation.source != "cli" and _is_awaited(operation):
         answers = (effects.reply(operation.aggregate_id, operation.actor, None, text, operation.received_at),)
     response = {"code": "history_broken", "quote_id": parse_quote_id(operation.aggregate_id), "text": text}
     return Outcome("refused", response, answers, retain_until=retain_until)
+
+
+def _is_awaited(operation: Operation) -> bool:
+    """Return true if the author of a command waits for its answer."""
+    known = REGISTRY.get(operation.action_kind)
+    return known is None or known.awaited
 
 
 def _may_be_shown(operation: Operation, now: int) -> bool:

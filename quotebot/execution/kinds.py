@@ -36,6 +36,7 @@ from quotebot.commands.payloads import (
     LoseQuote,
     MarkSent,
     NoteStaleDraft,
+    PreviewLinks,
     ProposeQuote,
     ReadMessage,
     ReassignApproval,
@@ -508,6 +509,15 @@ def save_home(run: Run, payload: ShowHome, loaded: None, decision: Decision) -> 
     return run.kept(decision)
 
 
+def preview_links(run: Run, payload: PreviewLinks, loaded: None) -> Decision:
+    """Enqueue the previews. Whether everybody in the channel may see them is asked when they are sent."""
+    del loaded
+    links = {link.url: link.quote_id for link in payload.links}
+    place = (payload.aggregate_id, run.operation.team_id, payload.channel, payload.ts)
+    shown = effects.preview_links(*place, links, run.asked.received_at)
+    return Decision("applied", {"code": "link_preview", "text": _(messages.PREVIEW_FOLLOWS)}, None, (shown,))
+
+
 def save_mirrors(run: Run, payload: SyncCrm, loaded: None, decision: Decision) -> Outcome:
     """Delete the copies of kinds that are no longer mirrored."""
     del loaded
@@ -557,6 +567,7 @@ KINDS: Final[Mapping[type[Payload], Kind[Any, Any]]] = {
         Kind(ReadMessage, load_nothing, lambda run, it, _: ask_model(run, it), save_nothing),
         Kind(AnswerMessage, load_nothing, lambda run, it, _: answer_message(run, it), save_nothing),
         Kind(ShowHome, load_nothing, show_home, save_home),
+        Kind(PreviewLinks, load_nothing, preview_links, save_nothing),
         Kind(SetDigest, load_nothing, digests.set_digest, digests.save_digest),
         Kind(SendDigest, digests.load_morning, digests.send_digest, digests.save_morning),
         Kind(SyncCrm, load_nothing, lambda _, it, __: crm.sync(it), save_mirrors),

@@ -215,6 +215,10 @@ class Directory:
             return None
         return f"{base.rstrip('/')}/archives/{channel}/p{ts.replace('.', '')}" if base else None
 
+    async def bot_user(self) -> str:
+        """Return the bot's own user id. Raises AdapterError if Slack does not answer."""
+        return (await self._own_identity()).bot_user_id
+
     @property
     def home(self) -> str | None:
         """The bot's own workspace; None until Slack was asked."""
@@ -256,6 +260,14 @@ def is_direct(channel: str | None) -> bool:
 class _Kept(Generic[Value]):
     value: Value
     at: int  # Unix ms
+
+
+@dataclass(frozen=True, slots=True)
+class Audience:
+    """Readers of a channel that only the bot's workspace uses: its members, and in a public one every member of the workspace."""
+
+    public: bool
+    members: frozenset[str]
 
 
 class Channels:
@@ -302,6 +314,29 @@ class Channels:
             log.warning("channel.unanswered", channel=channel, code=error.code)
             return None if error.failure in (*UNAVAILABLE, Failure.THROTTLED) else False
 
+    async def audience(self, channel: str) -> Audience | None:
+        """Return the readers of a channel; None for a direct message, a shared channel, and one that Slack does not show.
+
+        Raises AdapterError if Slack does not answer.
+        """
+        if is_direct(channel):
+            return None
+        try:
+            facts = await self._ask(channel, SHARING_FRESH_MS)
+            if facts is None or facts.kind == "direct" or facts.ext_shared:
+                return None
+            members = await self._members_of(channel, SHARING_FRESH_MS)
+        except AdapterError as error:
+            if error.failure in (*UNAVAILABLE, Failure.THROTTLED):
+                raise
+            return None
+        return Audience(facts.kind == "public", members) if members else None
+
+    async def is_public(self, channel: str) -> bool:
+        """Return true if every member of the workspace can read a channel. Raises AdapterError if Slack does not answer."""
+        facts = await self._ask(channel, SHARING_FRESH_MS)
+        return facts is not None and facts.kind == "public"
+
     async def _ask(self, channel: str, fresh_ms: int) -> ChannelFacts | None:
         """Return a channel's facts, at most `fresh_ms` old; None if the scope for them is missing."""
         now = self._clock.now_ms()
@@ -318,10 +353,10 @@ class Channels:
         _cached(self._facts, channel, _Kept(facts, now))
         return facts
 
-    async def _members_of(self, channel: str) -> frozenset[str]:
+    async def _members_of(self, channel: str, fresh_ms: int = MEMBERS_FRESH_MS) -> frozenset[str]:
         now = self._clock.now_ms()
         kept = self._members.get(channel)
-        if kept is not None and 0 <= now - kept.at < MEMBERS_FRESH_MS:
+        if kept is not None and 0 <= now - kept.at < fresh_ms:
             return kept.value
         try:
             members = await self._slack.members(channel=channel)

@@ -166,6 +166,8 @@ def turned_away(asked: Asked, admitted: Viewer | Refusal | None, command: Payloa
         return None
     channel = command.channel if isinstance(command, Creation | ReadMessage) else None
     event = access_refused(asked, aggregate_id, command, code)
+    if not command.awaited:
+        return Decision("refused", {"code": code, "quote_id": None, "text": messages.turned_away(code)}, events=(event,))
     return refused(asked, aggregate_id, channel, code, messages.turned_away(code), (event,))
 
 

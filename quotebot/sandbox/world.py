@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from aiohttp import web
 
@@ -190,7 +191,7 @@ class Control:
 
     async def _state(self, _request: web.Request) -> Json:
         seen = describe(self._workspace, self._socket.connections)
-        return {**seen, "app": listing(), "process": self._backstage.standing()}
+        return {**seen, "app": listing(), "process": self._backstage.standing(), "salesforce_url": self._salesforce.url}
 
     async def _sightings(self, request: web.Request) -> list[Any]:
         since = request.query.get("since", "0")
@@ -284,6 +285,7 @@ class World:
         self.llm = LlmService(self.witness, self.weather, now=now)
         rates = Rates(monotonic) if limited else None
         self._limited = limited
+        self._reads_links = scopes is None or "links:read" in scopes
         self._web_api = WebApi(self.slack, self.weather, self.witness, scopes=scopes, rates=rates)
         self.socket = SocketMode(
             self.slack.passes, self.slack.changes, self.weather, self.witness, tokens, ack_seconds=ack_seconds, monotonic=monotonic
@@ -306,6 +308,7 @@ class World:
         if self.url:
             raise RuntimeError("the world has its addresses already; make a new one")
         self.slack.url, self.salesforce.url = _UNSERVED_SLACK, _UNSERVED_SALESFORCE
+        self._register_domain()
         return self
 
     def delay(self, received: Received) -> float:
@@ -373,6 +376,7 @@ class World:
             await site.start()
             self.slack.url = f"http://{f'[{host}]' if ':' in host else host}:{runner.addresses[0][1]}"
             await self.salesforce.start()
+            self._register_domain()
         except BaseException:
             await self.stop()
             raise
@@ -394,6 +398,11 @@ class World:
             yield self
         finally:
             await self.stop()
+
+    def _register_domain(self) -> None:
+        """Register the local Salesforce as the domain of the app whose links it is told about."""
+        host = urlsplit(self.salesforce.url).hostname
+        self.slack.unfurl_domains = frozenset({host} if host is not None and self._reads_links else ())
 
     def _stand_in_for(self, received: Received) -> StandIn:
         if received.origin in (self.salesforce.url, self.salesforce.plain_url):

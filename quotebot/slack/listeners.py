@@ -42,6 +42,7 @@ from quotebot.slack.gate import ANSWER_SECONDS, attempt, viewer_of
 from quotebot.slack.guidance import answered, register_guidance
 from quotebot.slack.home_listeners import register_home
 from quotebot.slack.operator_cards import register_operator_cards
+from quotebot.slack.shared_links import register_links
 from quotebot.slack.surface import FORMS, LOOK_AGAIN_SECONDS, Answer, Surface, transport_of
 from quotebot.store import approvals as approval_store
 from quotebot.store import quotes as store
@@ -461,6 +462,7 @@ def register(app: AsyncApp, surface: Surface) -> None:
     register_home(app, surface)
     register_mentions(app, surface)
     register_guidance(app, surface)
+    register_links(app, surface)
     app.event(re.compile(""))(ignore_event)
     app.shortcut(forms.FROM_MESSAGE)(quotes.on_message_shortcut)
     app.action(CREATE_ANOTHER)(quotes.on_create_another)

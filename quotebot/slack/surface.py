@@ -297,6 +297,7 @@ class Surface:
     lookup: Callable[[str], Awaitable[Found[str]]] | None = None  # account names in the CRM, if enabled
     opportunities: Callable[[str, str], Awaitable[Found[OpenOpportunity]]] | None = None  # open ones of an account
     contacts: Callable[[str, str], Awaitable[Found[str]]] | None = None  # of a customer, if the CRM mirror is kept
+    record_hosts: frozenset[str] = frozenset()  # hosts of links to records of the CRM
 
     def reads(self, rules: Rules) -> Reads:
         """Return the queries that use these rules."""

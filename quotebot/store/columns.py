@@ -159,6 +159,7 @@ TABLES: Final[Mapping[str, TableColumns]] = {
     ),
     "quote_advice": TableColumns("quote_id version", operational="quote_id version basis advice"),
     "quote_summaries": TableColumns("quote_id version", operational="quote_id version summary written_at"),
+    "crm_records": TableColumns("record_id", operational="record_id quote_id"),
     "crm_cursors": TableColumns("object", operational="object modstamp read_at"),
     "crm_mirror": TableColumns("kind record_id", operational="kind record_id name name_key account_id facts"),
     "crm_mirror_cursors": TableColumns("kind", operational="kind read_as modstamp record_id more pages read_at whole_at"),

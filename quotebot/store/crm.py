@@ -23,6 +23,12 @@ def move_cursor(tx: Tx, sobject: str, came_from: str, modstamp: str, now: int) -
     return tx.one("move_crm_cursor", object=sobject, came_from=came_from, modstamp=modstamp, now=now) is not None
 
 
+def quote_of_record(tx: Tx, record_id: str) -> str | None:
+    """Return the number of the quote whose record begins with this id of 15 characters; None if it is no record of ours."""
+    row = tx.one("quote_of_crm_record", record_id=record_id)
+    return None if row is None else str(row["quote_id"])
+
+
 def keep(tx: Tx, found: CrmDifference, now: int) -> Conflict | None:
     """Put a difference into the queue; returns the row if it is new to people, None if they know it."""
     known = tx.one("crm_conflict_of", quote_id=found.quote_id, version=found.version, field=found.field)

@@ -747,6 +747,14 @@ WHERE p.quote_id = :quote_id AND p.version = :version;
 
 -- name: renders_under_way
 SELECT 1 AS one FROM effects WHERE state = 'in_flight' AND class IN ('pdf.render', 'slack.file') LIMIT 1;
+
+-- name: keep_crm_record
+INSERT INTO crm_records (record_id, quote_id) VALUES (:record_id, :quote_id) ON CONFLICT (record_id) DO NOTHING;
+
+-- name: quote_of_crm_record
+-- By the 15 characters that identify a record; three more are their checksum.
+SELECT quote_id FROM crm_records WHERE record_id >= :record_id AND record_id < :record_id || '~' LIMIT 1;
+
 -- name: crm_cursor
 SELECT modstamp FROM crm_cursors WHERE object = :object;
 

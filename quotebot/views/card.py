@@ -343,7 +343,7 @@ def status_card(
             if decided is not None and on_top
             else []
         ),
-        section(_summary(quote)),
+        section(summary_line(quote)),
         *([] if folded else (*line_sections(quote.pricing, owed), *figure_rows(figures))),
         *(section(text) for text in _approval_texts(quote, approvers, away, decision, free_discount)),
         *figure_rows(easier, "💡 "),
@@ -372,7 +372,8 @@ def _header(quote: Quote) -> str:
     return f"{clipped(messages.one_line(quote.account), room)} · {title(quote)}"
 
 
-def _summary(quote: Quote) -> str:
+def summary_line(quote: Quote) -> str:
+    """Return "📝 Draft · *$9,180.00* · 15% off $10,800.00 · 12 months · @requester"."""
     pricing = quote.pricing
     listed = money.format_amount(pricing.list_total, pricing.currency)
     percent = pricing.discount_percent

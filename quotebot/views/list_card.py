@@ -12,13 +12,14 @@ from quotebot.commands.queries import OPEN, PAGE_MAX, ListRequest
 from quotebot.domain import money
 from quotebot.domain.language import _, either, initial_capital
 from quotebot.domain.pricing.engine import clipped
-from quotebot.domain.quotes.quote import Listed, QuoteState, state_words, title
+from quotebot.domain.quotes.quote import Listed, QuoteState, local_time, state_words, title
 from quotebot.views import messages
-from quotebot.views.blocks import ButtonValue, Json, button, read, section, value_text, written
-from quotebot.views.card import STATE_ICONS
+from quotebot.views.blocks import ButtonValue, Json, button, context, read, section, value_text, written
+from quotebot.views.card import STATE_ICONS, summary_line
 from quotebot.views.confirmations import SHOW
 
 if TYPE_CHECKING:
+    from quotebot.domain.quotes.quote import Quote
     from quotebot.store.quotes import Page
 
 NEWER, OLDER, WHOSE, WHICH = "list.newer", "list.older", "list.whose", "list.which"  # action_ids
@@ -40,6 +41,12 @@ def heading(asked: ListRequest) -> str:
     parts += [initial_capital(either(states))] if states else []
     parts += [] if asked.account is None else [f'"{messages.escape(clipped(asked.account))}"']
     return " \u00b7 ".join((*parts, *((_("page {page}", page=asked.page),) if asked.page > 1 else ())))
+
+
+def link_preview(quote: Quote, now: int) -> list[Json]:
+    """Return a quote as it is shown below a link to its record. It stays as it was at `now` (Unix ms), and says so."""
+    heading = f"*{messages.short(quote.account, ACCOUNT_CHARACTERS_MAX)} · {title(quote)}*"
+    return [section(f"{heading}\n{summary_line(quote)}"), context([_("As of {time}", time=local_time(now))])]
 
 
 def question_text(asked: ListRequest) -> str:

@@ -87,6 +87,10 @@ CREATING = N_("Creating your quote\u2026 Its card will appear in the channel. No
 HOME_FOLLOWS = N_("The Home tab is updated.")
 
 
+# Result of a command that a link causes. It is stored with it, never posted.
+PREVIEW_FOLLOWS = N_("The preview follows.")
+
+
 def command_name(action_kind: str) -> str:
     """Return a kind of command in words: "mark sent"."""
     name = action_kind.partition(".")[2].replace("_", " ")
@@ -543,7 +547,7 @@ _COMMAND_NAMES = frozenset(
         *(N_("clone"), N_("cancel"), N_("finalize"), N_("mark sent"), N_("accept"), N_("lose"), N_("refresh"), N_("expire")),
         *(N_("note stale"), N_("delegate"), N_("remind"), N_("escalate"), N_("reassign"), N_("read"), N_("answer"), N_("sync")),
         *(N_("reconcile"), N_("show"), N_("set"), N_("send"), N_("announce"), N_("retry"), N_("discard"), N_("resubmit")),
-        *(N_("card"), N_("replay all"), N_("steer")),
+        *(N_("card"), N_("replay all"), N_("steer"), N_("preview")),
     }
 )
 _TURNED_AWAY = {

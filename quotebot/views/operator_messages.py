@@ -50,6 +50,7 @@ _JOBS: Final = {
     "slack.reply": N_("Private answer"),
     "slack.direct": N_("Direct message"),
     "slack.direct_card": N_("Direct message update"),
+    "slack.unfurl": N_("Link preview"),
     "slack.file": N_("PDF upload"),
     "pdf.render": N_("PDF"),
     "crm.create": N_("Salesforce write"),

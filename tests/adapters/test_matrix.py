@@ -29,96 +29,96 @@ HOW = {
     "5xx": (True, 503, 0),
     "5xx2": (True, 503, 1),
 }
-ORDER = ["slack.card", "slack.post", "slack.direct", "slack.direct_card", "slack.reply", "slack.file", "crm.create",
-         "crm.update", "crm.read", "pdf.render", "llm.extract", "llm.summarize", "default"]  # fmt: skip
+ORDER = ["slack.card", "slack.post", "slack.direct", "slack.direct_card", "slack.reply", "slack.unfurl", "slack.file",
+         "crm.create", "crm.update", "crm.read", "pdf.render", "llm.extract", "llm.summarize", "default"]  # fmt: skip
 
 # Retry, Wait (uses no attempt), Pause the class, Uncertain (check first), Dead.
 MATRIX = """
-                        card  post  dm    dm=   reply  file  crm+  crm=  crm?  pdf   llm1  llm2  default
-transient   nothing     R     R     R     R     R     R     R     R     R     R     R     R     R
-transient   nothing2    R     R     R     R     R     R     R     R     R     R     R     R     R
-transient   lost        R     U     U     R     R     U     R     R     R     R     R     R     U
-transient   lost2       R     U     U     R     D     U     R     R     R     R     R     R     U
-transient   5xx         R     U     U     R     R     U     R     R     R     R     R     R     U
-transient   5xx2        R     U     U     R     R     U     R     R     R     R     R     R     U
-timeout     nothing     R     R     R     R     R     R     R     R     R     R     R     R     R
-timeout     nothing2    R     R     R     R     R     R     R     R     R     R     R     R     R
-timeout     lost        R     U     U     R     R     U     R     R     R     R     R     R     U
-timeout     lost2       R     U     U     R     D     U     R     R     R     R     R     R     U
-timeout     5xx         R     U     U     R     R     U     R     R     R     R     R     R     U
-timeout     5xx2        R     U     U     R     R     U     R     R     R     R     R     R     U
-throttled   nothing     W     W     W     W     W     W     W     W     W     W     W     W     W
-throttled   nothing2    W     W     W     W     W     W     W     W     W     W     W     W     W
-throttled   lost        W     W     W     W     W     W     W     W     W     W     W     W     W
-throttled   lost2       W     W     W     W     W     W     W     W     W     W     W     W     W
-throttled   5xx         W     W     W     W     W     W     W     W     W     W     W     W     W
-throttled   5xx2        W     W     W     W     W     W     W     W     W     W     W     W     W
-auth        nothing     P     P     P     P     P     P     P     P     P     P     P     P     P
-auth        nothing2    P     P     P     P     P     P     P     P     P     P     P     P     P
-auth        lost        P     P     P     P     P     P     P     P     P     P     P     P     P
-auth        lost2       P     P     P     P     P     P     P     P     P     P     P     P     P
-auth        5xx         P     P     P     P     P     P     P     P     P     P     P     P     P
-auth        5xx2        P     P     P     P     P     P     P     P     P     P     P     P     P
-mapping     nothing     D     D     D     D     D     D     D     D     D     D     D     D     D
-mapping     nothing2    D     D     D     D     D     D     D     D     D     D     D     D     D
-mapping     lost        D     D     D     D     D     D     D     D     D     D     D     D     D
-mapping     lost2       D     D     D     D     D     D     D     D     D     D     D     D     D
-mapping     5xx         D     D     D     D     D     D     D     D     D     D     D     D     D
-mapping     5xx2        D     D     D     D     D     D     D     D     D     D     D     D     D
-validation  nothing     D     D     D     D     D     D     D     D     D     D     D     D     D
-validation  nothing2    D     D     D     D     D     D     D     D     D     D     D     D     D
-validation  lost        D     D     D     D     D     D     D     D     D     D     D     D     D
-validation  lost2       D     D     D     D     D     D     D     D     D     D     D     D     D
-validation  5xx         D     D     D     D     D     D     D     D     D     D     D     D     D
-validation  5xx2        D     D     D     D     D     D     D     D     D     D     D     D     D
-not_found   nothing     D     D     D     D     D     D     D     D     D     D     D     D     D
-not_found   nothing2    D     D     D     D     D     D     D     D     D     D     D     D     D
-not_found   lost        D     D     D     D     D     D     D     D     D     D     D     D     D
-not_found   lost2       D     D     D     D     D     D     D     D     D     D     D     D     D
-not_found   5xx         D     D     D     D     D     D     D     D     D     D     D     D     D
-not_found   5xx2        D     D     D     D     D     D     D     D     D     D     D     D     D
-conflict    nothing     D     D     D     D     D     D     D     D     D     D     D     D     D
-conflict    nothing2    D     D     D     D     D     D     D     D     D     D     D     D     D
-conflict    lost        D     D     D     D     D     D     D     D     D     D     D     D     D
-conflict    lost2       D     D     D     D     D     D     D     D     D     D     D     D     D
-conflict    5xx         D     D     D     D     D     D     D     D     D     D     D     D     D
-conflict    5xx2        D     D     D     D     D     D     D     D     D     D     D     D     D
-render      nothing     R     R     R     R     R     R     R     R     R     R     R     R     R
-render      nothing2    D     D     D     D     D     D     D     D     D     D     D     D     D
-render      lost        R     U     U     R     R     U     R     R     R     R     R     R     U
-render      lost2       D     D     D     D     D     D     D     D     D     D     D     D     D
-render      5xx         R     U     U     R     R     U     R     R     R     R     R     R     U
-render      5xx2        D     D     D     D     D     D     D     D     D     D     D     D     D
-llm_schema  nothing     D     D     D     D     D     D     D     D     D     D     D     D     D
-llm_schema  nothing2    D     D     D     D     D     D     D     D     D     D     D     D     D
-llm_schema  lost        D     D     D     D     D     D     D     D     D     D     D     D     D
-llm_schema  lost2       D     D     D     D     D     D     D     D     D     D     D     D     D
-llm_schema  5xx         D     D     D     D     D     D     D     D     D     D     D     D     D
-llm_schema  5xx2        D     D     D     D     D     D     D     D     D     D     D     D     D
-uncertain   nothing     U     U     U     U     U     U     U     U     U     U     U     U     U
-uncertain   nothing2    U     U     U     U     U     U     U     U     U     U     U     U     U
-uncertain   lost        U     U     U     U     U     U     U     U     U     U     U     U     U
-uncertain   lost2       U     U     U     U     U     U     U     U     U     U     U     U     U
-uncertain   5xx         U     U     U     U     U     U     U     U     U     U     U     U     U
-uncertain   5xx2        U     U     U     U     U     U     U     U     U     U     U     U     U
-poison      nothing     D     D     D     D     D     D     D     D     D     D     D     D     D
-poison      nothing2    D     D     D     D     D     D     D     D     D     D     D     D     D
-poison      lost        D     D     D     D     D     D     D     D     D     D     D     D     D
-poison      lost2       D     D     D     D     D     D     D     D     D     D     D     D     D
-poison      5xx         D     D     D     D     D     D     D     D     D     D     D     D     D
-poison      5xx2        D     D     D     D     D     D     D     D     D     D     D     D     D
-expired     nothing     D     D     D     D     D     D     D     D     D     D     D     D     D
-expired     nothing2    D     D     D     D     D     D     D     D     D     D     D     D     D
-expired     lost        D     D     D     D     D     D     D     D     D     D     D     D     D
-expired     lost2       D     D     D     D     D     D     D     D     D     D     D     D     D
-expired     5xx         D     D     D     D     D     D     D     D     D     D     D     D     D
-expired     5xx2        D     D     D     D     D     D     D     D     D     D     D     D     D
-internal    nothing     R     R     R     R     R     R     R     R     R     R     R     R     R
-internal    nothing2    D     D     D     D     D     D     D     D     D     D     D     D     D
-internal    lost        R     U     U     R     R     U     R     R     R     R     R     R     U
-internal    lost2       D     D     D     D     D     D     D     D     D     D     D     D     D
-internal    5xx         R     U     U     R     R     U     R     R     R     R     R     R     U
-internal    5xx2        D     D     D     D     D     D     D     D     D     D     D     D     D
+                        card  post  dm    dm=   reply link   file  crm+  crm=  crm?  pdf   llm1  llm2  default
+transient   nothing     R     R     R     R     R     R     R     R     R     R     R     R     R     R
+transient   nothing2    R     R     R     R     R     R     R     R     R     R     R     R     R     R
+transient   lost        R     U     U     R     R     R     U     R     R     R     R     R     R     U
+transient   lost2       R     U     U     R     D     R     U     R     R     R     R     R     R     U
+transient   5xx         R     U     U     R     R     R     U     R     R     R     R     R     R     U
+transient   5xx2        R     U     U     R     R     R     U     R     R     R     R     R     R     U
+timeout     nothing     R     R     R     R     R     R     R     R     R     R     R     R     R     R
+timeout     nothing2    R     R     R     R     R     R     R     R     R     R     R     R     R     R
+timeout     lost        R     U     U     R     R     R     U     R     R     R     R     R     R     U
+timeout     lost2       R     U     U     R     D     R     U     R     R     R     R     R     R     U
+timeout     5xx         R     U     U     R     R     R     U     R     R     R     R     R     R     U
+timeout     5xx2        R     U     U     R     R     R     U     R     R     R     R     R     R     U
+throttled   nothing     W     W     W     W     W     W     W     W     W     W     W     W     W     W
+throttled   nothing2    W     W     W     W     W     W     W     W     W     W     W     W     W     W
+throttled   lost        W     W     W     W     W     W     W     W     W     W     W     W     W     W
+throttled   lost2       W     W     W     W     W     W     W     W     W     W     W     W     W     W
+throttled   5xx         W     W     W     W     W     W     W     W     W     W     W     W     W     W
+throttled   5xx2        W     W     W     W     W     W     W     W     W     W     W     W     W     W
+auth        nothing     P     P     P     P     P     P     P     P     P     P     P     P     P     P
+auth        nothing2    P     P     P     P     P     P     P     P     P     P     P     P     P     P
+auth        lost        P     P     P     P     P     P     P     P     P     P     P     P     P     P
+auth        lost2       P     P     P     P     P     P     P     P     P     P     P     P     P     P
+auth        5xx         P     P     P     P     P     P     P     P     P     P     P     P     P     P
+auth        5xx2        P     P     P     P     P     P     P     P     P     P     P     P     P     P
+mapping     nothing     D     D     D     D     D     D     D     D     D     D     D     D     D     D
+mapping     nothing2    D     D     D     D     D     D     D     D     D     D     D     D     D     D
+mapping     lost        D     D     D     D     D     D     D     D     D     D     D     D     D     D
+mapping     lost2       D     D     D     D     D     D     D     D     D     D     D     D     D     D
+mapping     5xx         D     D     D     D     D     D     D     D     D     D     D     D     D     D
+mapping     5xx2        D     D     D     D     D     D     D     D     D     D     D     D     D     D
+validation  nothing     D     D     D     D     D     D     D     D     D     D     D     D     D     D
+validation  nothing2    D     D     D     D     D     D     D     D     D     D     D     D     D     D
+validation  lost        D     D     D     D     D     D     D     D     D     D     D     D     D     D
+validation  lost2       D     D     D     D     D     D     D     D     D     D     D     D     D     D
+validation  5xx         D     D     D     D     D     D     D     D     D     D     D     D     D     D
+validation  5xx2        D     D     D     D     D     D     D     D     D     D     D     D     D     D
+not_found   nothing     D     D     D     D     D     D     D     D     D     D     D     D     D     D
+not_found   nothing2    D     D     D     D     D     D     D     D     D     D     D     D     D     D
+not_found   lost        D     D     D     D     D     D     D     D     D     D     D     D     D     D
+not_found   lost2       D     D     D     D     D     D     D     D     D     D     D     D     D     D
+not_found   5xx         D     D     D     D     D     D     D     D     D     D     D     D     D     D
+not_found   5xx2        D     D     D     D     D     D     D     D     D     D     D     D     D     D
+conflict    nothing     D     D     D     D     D     D     D     D     D     D     D     D     D     D
+conflict    nothing2    D     D     D     D     D     D     D     D     D     D     D     D     D     D
+conflict    lost        D     D     D     D     D     D     D     D     D     D     D     D     D     D
+conflict    lost2       D     D     D     D     D     D     D     D     D     D     D     D     D     D
+conflict    5xx         D     D     D     D     D     D     D     D     D     D     D     D     D     D
+conflict    5xx2        D     D     D     D     D     D     D     D     D     D     D     D     D     D
+render      nothing     R     R     R     R     R     R     R     R     R     R     R     R     R     R
+render      nothing2    D     D     D     D     D     D     D     D     D     D     D     D     D     D
+render      lost        R     U     U     R     R     R     U     R     R     R     R     R     R     U
+render      lost2       D     D     D     D     D     D     D     D     D     D     D     D     D     D
+render      5xx         R     U     U     R     R     R     U     R     R     R     R     R     R     U
+render      5xx2        D     D     D     D     D     D     D     D     D     D     D     D     D     D
+llm_schema  nothing     D     D     D     D     D     D     D     D     D     D     D     D     D     D
+llm_schema  nothing2    D     D     D     D     D     D     D     D     D     D     D     D     D     D
+llm_schema  lost        D     D     D     D     D     D     D     D     D     D     D     D     D     D
+llm_schema  lost2       D     D     D     D     D     D     D     D     D     D     D     D     D     D
+llm_schema  5xx         D     D     D     D     D     D     D     D     D     D     D     D     D     D
+llm_schema  5xx2        D     D     D     D     D     D     D     D     D     D     D     D     D     D
+uncertain   nothing     U     U     U     U     U     U     U     U     U     U     U     U     U     U
+uncertain   nothing2    U     U     U     U     U     U     U     U     U     U     U     U     U     U
+uncertain   lost        U     U     U     U     U     U     U     U     U     U     U     U     U     U
+uncertain   lost2       U     U     U     U     U     U     U     U     U     U     U     U     U     U
+uncertain   5xx         U     U     U     U     U     U     U     U     U     U     U     U     U     U
+uncertain   5xx2        U     U     U     U     U     U     U     U     U     U     U     U     U     U
+poison      nothing     D     D     D     D     D     D     D     D     D     D     D     D     D     D
+poison      nothing2    D     D     D     D     D     D     D     D     D     D     D     D     D     D
+poison      lost        D     D     D     D     D     D     D     D     D     D     D     D     D     D
+poison      lost2       D     D     D     D     D     D     D     D     D     D     D     D     D     D
+poison      5xx         D     D     D     D     D     D     D     D     D     D     D     D     D     D
+poison      5xx2        D     D     D     D     D     D     D     D     D     D     D     D     D     D
+expired     nothing     D     D     D     D     D     D     D     D     D     D     D     D     D     D
+expired     nothing2    D     D     D     D     D     D     D     D     D     D     D     D     D     D
+expired     lost        D     D     D     D     D     D     D     D     D     D     D     D     D     D
+expired     lost2       D     D     D     D     D     D     D     D     D     D     D     D     D     D
+expired     5xx         D     D     D     D     D     D     D     D     D     D     D     D     D     D
+expired     5xx2        D     D     D     D     D     D     D     D     D     D     D     D     D     D
+internal    nothing     R     R     R     R     R     R     R     R     R     R     R     R     R     R
+internal    nothing2    D     D     D     D     D     D     D     D     D     D     D     D     D     D
+internal    lost        R     U     U     R     R     R     U     R     R     R     R     R     R     U
+internal    lost2       D     D     D     D     D     D     D     D     D     D     D     D     D     D
+internal    5xx         R     U     U     R     R     R     U     R     R     R     R     R     R     U
+internal    5xx2        D     D     D     D     D     D     D     D     D     D     D     D     D     D
 """
 
 
@@ -152,7 +152,7 @@ def test_the_table_holds_every_failure_in_every_way_for_every_class_once() -> No
     assert {(cell.failure, cell.how, cell.effect_class) for cell in CELLS} == {
         (failure, how, name) for failure in Failure for how in HOW for name in POLICIES
     }
-    assert len(CELLS) == 14 * 6 * 13
+    assert len(CELLS) == 14 * 6 * 14
 
 
 @pytest.mark.parametrize("failure", Failure)

@@ -35,6 +35,7 @@ CELLS: dict[str, tuple[str, int, str, str, float, float, int, str, str]] = {
     "slack.reply": (
         "repeat_once", 5, "exp 250 ms..30 s", "full", 10, WEEK, 4, "user", "exhausted; a dead response_url is superseded by a DM",
     ),
+    "slack.unfurl": ("convergent", 5, "exp 250 ms..30 s", "full", 10, DAY, 4, "message", "exhausted or terminal 4xx"),
     "slack.file": ("append", 5, "exp 250 ms..30 s", "full", 60, WEEK, 4, "thread", "exhausted or terminal 4xx"),
     "crm.create": (
         "keyed", 6, "exp 500 ms..60 s", "full", 20, WEEK, 2, "quote", "exhausted; mapping/validation terminal; auth pauses instead",
@@ -69,6 +70,7 @@ DRAWS: dict[str, Draws] = {
     "slack.direct": SLACK_DRAWS,
     "slack.direct_card": SLACK_DRAWS,
     "slack.reply": SLACK_DRAWS,
+    "slack.unfurl": SLACK_DRAWS,
     "slack.file": SLACK_DRAWS,
     "crm.create": CRM_DRAWS,
     "crm.update": CRM_DRAWS,

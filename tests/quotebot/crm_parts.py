@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import sqlite3
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
 
     from quotebot.commands.registry import Payload
     from tests.quotebot.parts import Bench
+    from tests.rig import Deal
 
 QUOTE = "Q-2026-0001"
 OPERATORS = ("U0OPS", "U0OPERATOR")
@@ -147,3 +151,13 @@ def owned_by(owner: str) -> CrmMapping:
     """Return the mapping with another owner of the status."""
     mapping = default_mapping()
     return replace(mapping, status=replace(mapping.status, owner=cast("Any", owner)))
+
+
+async def recorded(deal: Deal, record_id: str, quote_id: str) -> None:
+    """Make a record in Salesforce known as that of a quote."""
+
+    def write() -> None:
+        with contextlib.closing(sqlite3.connect(deal.data_dir / "ledger.db", timeout=20)) as connection, connection:
+            connection.execute("INSERT INTO crm_records (record_id, quote_id) VALUES (?, ?)", (record_id, quote_id))
+
+    await asyncio.to_thread(write)

@@ -31,13 +31,21 @@ MEMBERS_ONLY: Final = {
         "crm.sync",
         "crm.reconcile",
     ),
-    *("quote.expire", "quote.note_stale", "message.answer", "digest.send"),
+    *("quote.expire", "quote.note_stale", "message.answer", "digest.send", "link.preview"),
 }
 # The listeners that the matrix drives. A new one is added here and to the matrix.
 DRIVEN: Final = {
     *("app_home_opened", "message", "app_mention", "", "quote.from_message"),
     *("quote.create_another", "quote.show", "^list\\.", "quote.fill_in", "quote.more", "quote.apply_change"),
-    *("help.show", "help.commands", "quote.use_correction", "quote.edit_first", "quote.clone", "member_joined_channel"),
+    *(
+        "help.show",
+        "help.commands",
+        "quote.use_correction",
+        "quote.edit_first",
+        "quote.clone",
+        "member_joined_channel",
+        "link_shared",
+    ),
     *("cover.set", "cover.end", "cover.form"),
     *("home.new", "home.find", "home.example", "home.digest", "^home\\.(filter|previous|next|all)$"),
     *("^crm\\.", "crm.reconcile"),

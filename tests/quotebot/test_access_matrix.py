@@ -55,6 +55,7 @@ from quotebot.views.card import (
     SUBMIT,
 )
 from quotebot.views.seals import Seals
+from tests.quotebot.crm_parts import recorded
 from tests.rig import FIRST_QUOTE, bot_in, eventually
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ UNKNOWN: Final = re.sub(r"[0-9]{4}$", "9999", FIRST_QUOTE)
 REFUSALS: Final = tuple(messages.turned_away(code) for code in ("not_a_member", "foreign_team", "not_known", "foreign_click"))
 COLUMNS: Final = ("members", "listed guests", "everybody else")
 ENTRIES: Final = {"command", "button", "form", "menu", "shortcut", "home", "mention", "direct_message"}  # of the audit
+LINK: Final = "link to a quote's record in Salesforce: a preview that everybody in the channel may see"
 MENUS: Final = "menus with names of Salesforce"
 CONTACT: Final = "Kim Secret"
 SETTINGS: Final[dict[str, Any]] = {
@@ -246,6 +248,17 @@ class Hand:
         await self.world.courier.raise_event(event)
         return await self.answered({}, own=message.ts)
 
+    async def linked(self, quote: str) -> str:
+        """Write a message that links to the record of a quote."""
+        record = f"0Q0{quote[-4:]:0>12}AAA"
+        await recorded(self.deal, record, quote)
+        text = f"see {self.world.salesforce.url}/{record}"
+        written = await self.deal.post("message", user=self.user, channel=CHANNEL, text=text)
+        answer = await self.answered({})
+        message = self.world.slack.messages.get(CHANNEL, written["ts"])
+        assert message is not None
+        return json.dumps([answer, message.attachments], ensure_ascii=False) if message.attachments else answer
+
     async def sent(self, kind: Any, payload: dict[str, Any]) -> str:
         _, ack = await self._send(kind, payload)
         return await self.answered(ack.payload)
@@ -269,10 +282,11 @@ class Hand:
 
 
 def guidance(hand: Hand, quote: str) -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Yield what leads to a welcome, and the clicks under help and under a refused text or click."""
+    """Yield what leads to a welcome or a preview, and the clicks under help and under a refused text or click."""
     there = value_text(ButtonValue(quote, 1, None))
     yield "`/quote clone`", partial(hand.pressed, confirmations.CLONE, there, private=True)
     yield "invitation of the bot to a channel", hand.added_the_bot
+    yield LINK, partial(hand.linked, quote)
     yield "buttons under a private answer", partial(hand.pressed, confirmations.EDIT_FIRST, written({"t": "ab" * 32}), private=True)
     typed = written({"w": f"new for Corrected {hand.user} {quote}: 2 pro", "t": digest([hand.user, quote]), "n": None})
     for action_id, value in ((help_messages.HELP, "x"), (help_messages.COMMANDS, "x"), (confirmations.REPAIR, typed)):
@@ -434,6 +448,7 @@ async def test_each_person_at_each_entry_point(world: World, tmp_path: Path, who
             answer = await request()
             judge(row, allowed[row][column], answer, own=False)
             offered += answer if row == MENUS else ""
+            assert row != LINK or (CUSTOMER in answer) == (column == "members"), answer
         assert [name for name in (CUSTOMER, "Secret renewal", CONTACT) if (name in offered) != (column == "members")] == []
         if column == "everybody else":
             await all_refused(deal, hand.user)

@@ -52,7 +52,14 @@ CHANNEL_SCOPES: Final = {  # without one of them the bot works with restrictions
     "groups:read": "likewise those of private channels",
     "im:write": "a direct message, such as one to an approver, is not found again after a lost answer",
 }
-OPTIONAL_SCOPES: Final = {"users:read.email": "documents have no e-mail address of who prepared them"}
+_NO_PREVIEWS: Final = (
+    "a link to a record in Salesforce shows no quote (paste manifest.yml with your unfurl_domains, and reinstall the app)"
+)
+OPTIONAL_SCOPES: Final = {
+    "users:read.email": "documents have no e-mail address of who prepared them",
+    "links:read": _NO_PREVIEWS,
+    "links:write": _NO_PREVIEWS,
+}
 NOT_CONFIGURED: Final = "it is not configured"
 Question = Callable[[Site], Awaitable[Any]]
 _NO_WAY: Final = (aiohttp.ClientError, OSError)

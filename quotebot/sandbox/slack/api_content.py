@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
-from quotebot.sandbox.slack.directory import BOT_USER_ID, Channel
+from quotebot.sandbox.slack.directory import APP_ID, BOT_ID, BOT_USER_ID, Channel
 from quotebot.sandbox.slack.errors import Json, SlackError
 from quotebot.sandbox.slack.views import check_message_blocks, check_view
 
@@ -95,6 +96,47 @@ def get_permalink(workspace: Workspace, arguments: Arguments) -> Json:
     suffix = f"?thread_ts={message.thread_ts}&cid={channel.id}" if message.is_reply else ""
     link = f"{workspace.url}/archives/{channel.id}/p{message.ts.replace('.', '')}{suffix}"
     return {"channel": channel.id, "permalink": link}
+
+
+def unfurl(workspace: Workspace, arguments: Arguments) -> Json:
+    """chat.unfurl, by channel and ts: previews below a message, each for an address that stands in it."""
+    if arguments.text("unfurl_id") or arguments.text("source"):
+        raise SlackError("invalid_unfurl_id")  # of a message that is still being written; none is kept
+    given = arguments.structure("unfurls", "invalid_unfurls_format")
+    for name, value in (("channel", arguments.text("channel")), ("ts", arguments.text("ts")), ("unfurls", given)):
+        if not value:
+            raise SlackError(f"missing_{name}")
+    if not isinstance(given, dict) or not all(isinstance(each, dict) for each in given.values()):
+        raise SlackError("invalid_unfurls_format")
+    message = _linking(workspace, arguments)
+    for address in given:
+        if address not in message.text:
+            raise SlackError("cannot_unfurl_message")
+        if domain_of(address, workspace.unfurl_domains) is None:
+            raise SlackError("cannot_unfurl_url")
+    previews: dict[str, Json] = {}
+    for address, preview in given.items():
+        blocks = check_message_blocks(preview.get("blocks"), workspace.tokens)
+        about = {"from_url": address, "original_url": address, "app_unfurl_url": address, "is_app_unfurl": True}
+        previews[address] = {**preview, **about, "app_id": APP_ID, "bot_id": BOT_ID, "blocks": blocks}
+    workspace.messages.unfurl(message, previews)
+    return {}
+
+
+def _linking(workspace: Workspace, arguments: Arguments) -> Message:
+    channel = workspace.directory.channel(arguments.text("channel"))
+    if channel is None or (channel.is_private and BOT_USER_ID not in channel.members):
+        raise SlackError("cannot_find_channel")
+    message = workspace.messages.get(channel.id, arguments.text("ts"))
+    if message is None or message.ephemeral_for is not None or message.subtype == "tombstone":
+        raise SlackError("cannot_find_message")
+    return message
+
+
+def domain_of(address: str, domains: frozenset[str]) -> str | None:
+    """Return the registered domain of an address, which may name a host below it; None if there is none."""
+    host = urlsplit(address).hostname or ""
+    return next((domain for domain in sorted(domains) if host == domain or host.endswith(f".{domain}")), None)
 
 
 def add_reaction(workspace: Workspace, arguments: Arguments) -> Json:

@@ -18,7 +18,7 @@ APP_TOKEN = "xapp-sandbox-app"
 VERIFICATION_TOKEN = "sandbox-verification"
 
 # The app's event subscriptions, as in its manifest.
-SUBSCRIPTIONS = frozenset({"app_home_opened", "app_mention", "message.im", "message.channels"})
+SUBSCRIPTIONS = frozenset({"app_home_opened", "app_mention", "link_shared", "message.im", "message.channels"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from quotebot.sandbox.slack.api_content import checked_content
+from quotebot.sandbox.slack.api_content import checked_content, domain_of
 from quotebot.sandbox.slack.directory import BOT_USER_ID, PARTNER_TEAM_ID, Channel
 from quotebot.sandbox.slack.elements import REQUIRED, STATELESS, Found, action_of, find_all, initial_state, refusals, state_object
 from quotebot.sandbox.slack.errors import GestureError, Json, SlackError
@@ -33,6 +33,7 @@ OPTION_VALUE_MAX = 150
 QUERY_LENGTH_MIN = 3  # Slack's minimum unless the element sets another
 _LOOKED_UP = frozenset({"external_select", "multi_external_select"})
 _TYPED_MENTION = re.compile(r"(?<![\w<])@quotebot\b", re.IGNORECASE)
+_ADDRESS = re.compile(r"https?://[^\s<>|]+")
 _TYPED_NAME = re.compile(r"(?<![\w<])([@#])([\w-]+)")
 
 
@@ -163,9 +164,19 @@ class Gestures:
             except SlackError as error:
                 raise GestureError(404, f"no thread {thread_ts!r} in {channel.id} ({error.code})") from None
         typed = _TYPED_MENTION.sub(f"<@{BOT_USER_ID}>", text)
+        links = self._links(typed)
+        if links:
+            await self._raise_event(self._payloads.link_composed(user, links), channel)
         message = workspace.post_as_user(channel, user, typed, thread_ts, workspace.tokens.object_id(""))
-        kinds = [kind for kind in ("app_mention", "message") if self._subscribed(kind, channel, message)]
-        told = [self._payloads.message_event(message, kind, with_teams=with_teams) for kind in kinds]
+        events_of = {
+            kind: self._payloads.message_event(message, kind, with_teams=with_teams)
+            for kind in ("app_mention", "message")
+            if self._subscribed(kind, channel, message)
+        }
+        if links:
+            events_of["link_shared"] = self._payloads.link_shared(message, links)
+        kinds = sorted(events_of)
+        told = [events_of[kind] for kind in kinds]
         sent = await asyncio.gather(*(self._raise_event(event, channel) for event in told))
         events = [
             {"type": kind, "request_id": delivery.request_id, **ack.body()}
@@ -178,6 +189,12 @@ class Gestures:
             "events": events,
             **{key: value for key, value in first.items() if key != "type"},
         }
+
+    def _links(self, text: str) -> list[Json]:
+        """Return the addresses in a text whose domain the app has registered, if it is told about them."""
+        domains = self._workspace.unfurl_domains if "link_shared" in self._workspace.subscriptions else frozenset[str]()
+        found = {address: domain_of(address, domains) for address in _ADDRESS.findall(text)} if domains else {}
+        return [{"domain": domain, "url": address} for address, domain in found.items() if domain is not None]
 
     def change_channel(
         self,

@@ -61,6 +61,8 @@ SCOPES = frozenset(
         "groups:read",
         "im:history",
         "im:write",
+        "links:read",
+        "links:write",
         "users:read",
         "users:read.email",
     }

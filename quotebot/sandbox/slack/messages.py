@@ -115,6 +115,12 @@ class Messages:
             message.error = error
             self._changes.bump()
 
+    def unfurl(self, message: Message, previews: dict[str, Json]) -> None:
+        """Attach a preview for each address; one of the same address is replaced."""
+        others = [each for each in message.attachments if each.get("app_unfurl_url") not in previews]
+        message.attachments = [*others, *previews.values()]
+        self._changes.bump()
+
     def touch(self) -> None:
         """Announce a change made in place (a reaction)."""
         self._changes.bump()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from quotebot.sandbox.slack.directory import APP_ID, TEAM_ID, VERIFICATION_TOKEN, Channel, Person
+from quotebot.sandbox.slack.directory import APP_ID, BOT_USER_ID, TEAM_ID, VERIFICATION_TOKEN, Channel, Person
 from quotebot.sandbox.slack.views import View
 
 if TYPE_CHECKING:
@@ -141,6 +141,23 @@ class Payloads:
             for name in ("team", "user_team", "source_team"):
                 event.pop(name, None)
         return event
+
+    def link_composed(self, user: str, links: list[Json]) -> Json:
+        """Return the event link_shared for the links in a message that a person is writing."""
+        draft_id = f"{user}-{self._workspace.tokens.uuid()}"
+        about: Json = {"channel": "COMPOSER", "is_bot_user_member": True, "message_ts": draft_id, "unfurl_id": draft_id}
+        return {"type": "link_shared", "user": user, **about, **self._linking("composer", links)}
+
+    def link_shared(self, message: Message, links: list[Json]) -> Json:
+        """Return the event link_shared for the links in a posted message."""
+        members, unfurl_id = self._workspace.place(message.channel).members, self._workspace.tokens.hex(32)
+        about: Json = {"channel": message.channel, "is_bot_user_member": BOT_USER_ID in members, "message_ts": message.ts}
+        about["unfurl_id"] = f"{message.channel}.{message.ts}.{unfurl_id}"
+        about |= {"thread_ts": message.thread_ts} if message.is_reply else {}
+        return {"type": "link_shared", "user": message.user, **about, **self._linking("conversations_history", links)}
+
+    def _linking(self, source: str, links: list[Json]) -> Json:
+        return {"source": source, "links": links, "event_ts": self._workspace.clock.stamp()}
 
     def home_opened(self, user: str) -> Json:
         """Return the event app_home_opened for the Home tab."""

@@ -41,7 +41,7 @@ PER_MINUTE: Final[dict[str, int]] = {
     **dict.fromkeys(("usergroups.list", "usergroups.users.list", "users.list", "conversations.list", "reactions.remove"), 20),
     **dict.fromkeys(
         (
-            *("chat.update", "chat.delete", "conversations.history", "conversations.replies", "conversations.info"),
+            *("chat.update", "chat.unfurl", "chat.delete", "conversations.history", "conversations.replies", "conversations.info"),
             *("conversations.open", "files.delete", "reactions.add", "team.info", "users.lookupByEmail", "bots.info"),
         ),
         50,
@@ -61,6 +61,7 @@ ANY_OF: Final[dict[str, tuple[str, ...]]] = {
     "chat.delete": ("chat:write",),
     "chat.postEphemeral": ("chat:write",),
     "chat.postMessage": ("chat:write",),
+    "chat.unfurl": ("links:write",),
     "chat.update": ("chat:write",),
     "conversations.list": ("channels:read", "groups:read", "im:read", "mpim:read"),
     "conversations.open": ("im:write", "channels:manage", "groups:write", "mpim:write"),
@@ -165,6 +166,7 @@ METHODS: dict[str, Method] = {
     "chat.getPermalink": api_content.get_permalink,
     "chat.postEphemeral": api_content.post_ephemeral,
     "chat.postMessage": api_content.post_message,
+    "chat.unfurl": api_content.unfurl,
     "chat.update": api_content.update_message,
     "conversations.history": api_directory.history,
     "conversations.info": api_directory.conversations_info,
@@ -201,6 +203,7 @@ _SHOWN_IN_PAGE = frozenset({"application/pdf", "image/png", "image/jpeg", "text/
 _MALFORMED = Answer(200, {"Content-Type": "application/json; charset=utf-8"}, b'{"ok": tr')
 
 _KEY_ARGUMENTS = {
+    "chat.unfurl": ("channel", "ts"),
     "chat.update": ("channel", "ts"),
     "chat.delete": ("channel", "ts"),
     "views.publish": ("user_id",),

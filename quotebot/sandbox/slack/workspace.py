@@ -194,6 +194,7 @@ class Workspace:
         self.files = Files(self.changes, clock, tokens, folder)
         self.passes = Passes(clock, tokens)
         self.subscriptions = subscriptions
+        self.unfurl_domains: frozenset[str] = frozenset()  # whose links the app is told about
         self.url = ""
         self.on_post: Callable[[Message], None] | None = None
 
@@ -399,6 +400,7 @@ def _message(workspace: Workspace, message: Message) -> Json:
         "username": message.username,
         "text": message.text,
         "blocks": message.blocks,
+        "attachments": message.attachments,
         "metadata": message.metadata,
         "ephemeral_for": message.ephemeral_for,
         "edited": message.edited,

@@ -31,10 +31,12 @@ from quotebot.commands.payloads import (
     ExpireApproval,
     ExpireQuote,
     FinalizeQuote,
+    LinkedQuote,
     LoseQuote,
     MarkSent,
     NeedsNewerBuild,
     NoteStaleDraft,
+    PreviewLinks,
     ProposeQuote,
     ReadMessage,
     ReassignApproval,
@@ -70,6 +72,7 @@ CREATE_3 = CREATE_2.replace('"v":2', '"v":3')
 CREATE_4 = CREATE_2.replace('"v":2', '"v":4')
 CREATE_5 = CREATE_2.replace('"v":2', '"v":5')
 TOKEN = "ab" * 32
+RECORD = "0Q0000000000001AAA"
 
 LIFECYCLE: dict[str, Payload] = {
     "quote.clone": CloneQuote("Q-2026-0042", "C0SALES", 2),
@@ -225,6 +228,11 @@ VECTORS: dict[tuple[str, int], tuple[str, str, str]] = {
         "d2f88dbb68299c335364c9139a4cb809eb44781a342e387e70bab5c37e1aeae1",
         "fe148312965dd638e4425f1411b941932c5723158ca9d654e1bb7d58f2c68a26",
     ),
+    ("link.preview", 1): (
+        '{"channel":"C0DEALS","links":[["https://acme.my.salesforce.com/0Q0000000000001AAA","Q-2026-0042"]],"ts":"1700000000.000100","v":1}',
+        "d9c41ca6f18869f0c3dbf490b873870a3d0cfe58dbb2a793946a3ab290db52ce",
+        "244f3c839383b01a88848be93345fdcba113965ee06a8b3ff79acbf8dcdc8eaf",
+    ),
     ("digest.set", 1): (
         '{"at_home":false,"v":1,"wanted":true}',
         "8d03db38046d7b55f2b8fc0c0d3d9a5fcc47a3e86c0642c84bac5735593c810e",
@@ -328,6 +336,9 @@ CURRENT: dict[str, Payload] = {
     "message.answer": AnswerMessage(TOKEN),
     "quote.refresh": RefreshCard(),
     "home.show": ShowHome("U0REP"),
+    "link.preview": PreviewLinks(
+        "C0DEALS", "1700000000.000100", (LinkedQuote(f"https://acme.my.salesforce.com/{RECORD}", "Q-2026-0042"),)
+    ),
     "digest.set": SetDigest(wanted=True),
     "digest.send": SendDigest("U0REP", 1_795_257_060_000),
     "letter.announce": AnnounceDeadLetter("118", "C0OPS"),

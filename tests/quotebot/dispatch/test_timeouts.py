@@ -79,6 +79,7 @@ class Calls:
             "slack.direct": lambda: slack.open_direct(user="U1"),
             "slack.direct_card": lambda: slack.update(ts="1.1", correlation_id="c-1", **place),
             "slack.reply": lambda: slack.respond(f"{url}/respond", text="x"),
+            "slack.unfurl": lambda: slack.unfurl(channel="C1", ts="1.1", previews={}, correlation_id="c-1"),
             "slack.file": lambda: slack.upload_bytes(f"{url}/upload", b"x"),
             "crm.create": lambda: salesforce.create_quote(QUOTE, correlation_id="c-1"),
             "crm.update": lambda: salesforce.attach(document, correlation_id="c-1"),

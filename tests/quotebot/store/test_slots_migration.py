@@ -21,10 +21,10 @@ APPROVAL = """
 INSERT INTO approvals VALUES (:id, 'Q-2026-0001', :version, :roles, '[]', :state, 'U0REP', 10, :by, :role, :at, :reason)"""
 
 
-def migrations() -> list[Migration]:
-    folder = files("quotebot.store").joinpath("schema")
+def migrations(package: str = "quotebot.store") -> list[Migration]:
+    folder = files(package).joinpath("schema")
     names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
-    return [Migration("quotebot.store", name, folder.joinpath(name).read_text("utf-8")) for name in names]
+    return [Migration(package, name, folder.joinpath(name).read_text("utf-8")) for name in names]
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def ledger() -> Iterator[sqlite3.Connection]:
     connection = sqlite3.connect(":memory:", isolation_level=None)
     connection.row_factory = sqlite3.Row
     connection.execute("PRAGMA foreign_keys = ON")
-    migrate(connection, [each for each in migrations() if each.name < "0070"], 1)
+    migrate(connection, [*migrations("ledger"), *(each for each in migrations() if each.name < "0070")], 1)
     connection.execute(QUOTE, {"hash": "a" * 64})
     for identity, version, roles, state, by, role, at, reason in (
         ("open", 4, '["vp_sales", "legal"]', "pending", None, None, None, None),
@@ -49,7 +49,7 @@ def ledger() -> Iterator[sqlite3.Connection]:
 
 def test_old_requests_keep_what_they_say_and_get_one_slot_per_role(ledger: sqlite3.Connection) -> None:
     before = [dict(row) for row in ledger.execute("SELECT * FROM approvals ORDER BY approval_id")]
-    migrate(ledger, migrations(), 2)
+    migrate(ledger, [*migrations("ledger"), *migrations()], 2)
     after = [dict(row) for row in ledger.execute("SELECT * FROM approvals ORDER BY approval_id")]
     assert after == [{**row, "earlier": None} for row in before]
     columns = "approval_id, slot, roles, state, decided_by, decided_role, decided_at"
@@ -63,7 +63,7 @@ def test_old_requests_keep_what_they_say_and_get_one_slot_per_role(ledger: sqlit
 
 
 def test_the_guards_of_before_still_hold_after_the_table_was_made_anew(ledger: sqlite3.Connection) -> None:
-    migrate(ledger, migrations(), 2)
+    migrate(ledger, [*migrations("ledger"), *migrations()], 2)
     for sql in ("UPDATE approvals SET decided_by = 'U0VP' WHERE approval_id = 'yes'", "DELETE FROM approvals"):
         with pytest.raises(sqlite3.IntegrityError, match="an approval is"):
             ledger.execute(sql)

@@ -303,6 +303,7 @@ function Page({ state, linked }) {
         process=${state.process}
         person=${lookup.users.get(me)?.name}
         users=${lookup.users}
+        org=${state.salesforce_url}
         onOperator=${onOperator}
       />`}
       ${view &&

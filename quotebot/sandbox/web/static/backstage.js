@@ -32,8 +32,8 @@ function onArrows(event, tab, onTab) {
   document.getElementById(`backstage-tab-${next}`).focus();
 }
 
-/** The panel. `tab` is ledger, faults or salesforce; `process` is how the bot's process is doing, null when it is somebody else's. */
-export function Backstage({ tab, onTab, onClose, process, person, users, onOperator }) {
+/** The panel. `tab` is ledger, faults or salesforce; `process` is how the bot's process is doing, null when it is somebody else's; `org` is the address of Salesforce. */
+export function Backstage({ tab, onTab, onClose, process, person, users, org, onOperator }) {
   const { ledger, weather, linked } = useBackstage();
   const dead = ledger?.dead_letters?.length ?? 0;
   const armed = weather?.faults.filter((fault) => fault.active).length ?? 0;
@@ -62,7 +62,7 @@ export function Backstage({ tab, onTab, onClose, process, person, users, onOpera
       ${!linked && html`<p class="banner" role="alert">The sandbox cannot be reached. Trying again…</p>`}
       ${tab === "ledger" && html`<${Ledger} seen=${ledger} person=${person} users=${users} onOperator=${onOperator} />`}
       ${tab === "faults" && html`<${Faults} weather=${weather} />`}
-      ${tab === "salesforce" && html`<${Salesforce} />`}
+      ${tab === "salesforce" && html`<${Salesforce} org=${org} />`}
     </div>
   </aside>`;
 }

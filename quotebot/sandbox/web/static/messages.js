@@ -72,6 +72,14 @@ function File({ file }) {
   </div>`;
 }
 
+/** What the app shows below a link in somebody's message. */
+function Preview({ attachment, message }) {
+  if (!attachment.blocks?.length) return null;
+  return html`<div class="preview" data-testid="link-preview">
+    <${Blocks} blocks=${attachment.blocks} surface=${{ channel: message.channel, message_ts: message.ts }} />
+  </div>`;
+}
+
 function Body({ message }) {
   const { users } = useContext(Directory);
   const blocks = message.blocks?.length ? message.blocks : null;
@@ -82,6 +90,7 @@ function Body({ message }) {
     ${message.edited && html`<span class="edited" data-testid="edited">(edited)</span>`}
     ${message.error &&
     html`<p class="unanswered" role="alert" data-testid="unanswered"><${Icon} name="alert" size=${16} /> ${UNANSWERED[message.error] ?? message.error}</p>`}
+    ${(message.attachments ?? []).map((each) => html`<${Preview} key=${each.app_unfurl_url} attachment=${each} message=${message} />`)}
     ${(message.files ?? []).map((file) => html`<${File} key=${file.id} file=${file} />`)}
   </div>`;
 }

@@ -37,11 +37,12 @@ function Line({ line }) {
   </tr>`;
 }
 
-function Quote({ quote }) {
+function Quote({ quote, org }) {
   return html`<li class="operation" data-testid="crm-quote">
     <div class="crm-head">
       <span class="operation-line"><b>${quote.Name}</b><span class="state good">${quote.Status}</span></span>
       <span class="operation-line note"><span>${quote.Quotebot_Account__c} · valid until ${quote.ExpirationDate}</span><b>${money(quote.GrandTotal, quote.CurrencyIsoCode)}</b></span>
+      <span class="operation-line note"><code class="crm-link" data-testid="crm-link" title="Paste this link into a channel">${org}/${quote.Id}</code></span>
     </div>
     <table class="effects">
       <thead><tr><th scope="col">Line</th><th scope="col" class="number">Quantity</th><th scope="col" class="number">Discount</th><th scope="col" class="number">Total</th></tr></thead>
@@ -51,12 +52,12 @@ function Quote({ quote }) {
 }
 
 /** The tab. It shows the records themselves, also while Salesforce answers nobody. */
-export function Salesforce() {
+export function Salesforce({ org }) {
   const quotes = useQuotes();
   if (!quotes) return html`<p class="note pad" role="status">Opening Salesforce…</p>`;
   return html`<div data-testid="crm">
     <p class="totals" data-testid="crm-total" role="status">${quotes.length === 1 ? "1 quote" : `${quotes.length} quotes`} in Salesforce.</p>
     ${quotes.length === 0 && html`<p class="note">An approved quote is written here.</p>`}
-    <ul class="letters">${quotes.map((quote) => html`<${Quote} key=${quote.Id} quote=${quote} />`)}</ul>
+    <ul class="letters">${quotes.map((quote) => html`<${Quote} key=${quote.Id} quote=${quote} org=${org} />`)}</ul>
   </div>`;
 }
