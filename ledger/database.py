@@ -176,3 +176,14 @@ def load_statements(texts: Iterable[str]) -> Mapping[str, str]:
             elif name is None and line.strip() and not line.startswith("--"):
                 raise ValueError(f"a statement without a name: {line.strip()[:60]}")
     return {name: sql.strip().removesuffix(";") for name, sql in statements.items()}
+
+
+def replace_statements(statements: Mapping[str, str], replacements: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the statements with an engine's own texts in place of those of the same names.
+
+    Raises ValueError for a text that replaces none.
+    """
+    unknown = sorted(set(replacements) - set(statements))
+    if unknown:
+        raise ValueError(f"no statement is named {unknown[0]}, so nothing is replaced")
+    return {**statements, **replacements}

@@ -19,7 +19,7 @@ from ledger.sqlite.file import APPLICATION_ID
 from ledger.sqlite.migrations import migrate
 
 if TYPE_CHECKING:
-    from ledger.sqlite.migrations import Migration
+    from ledger.migrations import Migration
 
 _DRAWN: Final = re.compile(rb"ledger_id[0-9a-f]{8}")  # each ledger has a random id
 

@@ -9,10 +9,10 @@ from ledger.audit.events import Audit
 from ledger.audit.keyring import load_keyring
 from ledger.database import load_statements
 from ledger.ledger import Ledger
+from ledger.migrations import Migration
 from ledger.records import AuditEvent, EffectIntent, Outcome, Request
 from ledger.recovery import begin_epoch
 from ledger.sqlite.engine import SqliteDatabase
-from ledger.sqlite.migrations import Migration
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -26,6 +26,7 @@ from ledger.audit.events import Audit, Keyring
 from ledger.audit.verification import verify
 from ledger.database import load_statements
 from ledger.ledger import Ledger, StaleFenceError, no_follow_ups
+from ledger.migrations import Migration
 from ledger.operator.actions import cancel_effect, cancel_operation
 from ledger.operator.dead_letters import DeadLetters
 from ledger.records import (
@@ -48,7 +49,6 @@ from ledger.records import (
 )
 from ledger.recovery import begin_epoch, give_back, take_back
 from ledger.retention import purge
-from ledger.sqlite.migrations import Migration
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping, Sequence

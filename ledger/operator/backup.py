@@ -33,10 +33,11 @@ from typing import TYPE_CHECKING, Any, Final
 from ledger.audit.verification import AUDIT_TABLES, verify_within
 from ledger.database import DatabaseError
 from ledger.keys import dumps, loads
+from ledger.migrations import SchemaChangedError
 from ledger.sqlite.connections import harden, open_read_only
 from ledger.sqlite.disk import Disk
 from ledger.sqlite.file import APPLICATION_ID
-from ledger.sqlite.migrations import SchemaChangedError, require_schema
+from ledger.sqlite.migrations import require_schema
 from ledger.sqlite.transactions import SqliteTx
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from ledger.audit.events import Keyring
     from ledger.audit.history import TableReplay
     from ledger.database import Row
-    from ledger.sqlite.migrations import Migration
+    from ledger.migrations import Migration
 
 
 SCHEMA: Final = 2

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from ledger.audit.events import Binding
     from ledger.clock import Clock
-    from ledger.sqlite.migrations import Migration
+    from ledger.migrations import Migration
 
 T = TypeVar("T")
 

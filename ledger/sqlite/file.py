@@ -13,7 +13,7 @@ from ledger.operator import switch
 from ledger.sqlite.connections import harden
 from ledger.sqlite.disk import Disk
 from ledger.sqlite.locks import instance_holder
-from ledger.sqlite.migrations import Migration, migrate, pending, require_schema
+from ledger.sqlite.migrations import migrate, pending, require_schema
 from ledger.sqlite.transactions import primary_code
 from ledger.sqlite.wal import Wal
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ledger.clock import Clock
+    from ledger.migrations import Migration
     from ledger.sqlite.ballast import Ballast
     from ledger.sqlite.locks import WriteGate
 

@@ -1,4 +1,4 @@
-"""Numbered SQL migrations, forward only, and the comparison of a ledger's schema with the one that its migrations create.
+"""Migrations of a SQLite file, and the comparison of its schema with the one that they create.
 
 Each file is applied once, in one transaction, and its checksum is stored. The guards of the ledger are triggers, so a removed or
 added trigger changes what the file allows and does. A ledger whose schema differs in any way is refused before it is used, backed
@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import sqlite3
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ledger.database import DatabaseError
+from ledger.migrations import Migration, SchemaChangedError, SchemaObject, differences, known
 from ledger.sqlite.connections import harden
 
 if TYPE_CHECKING:
@@ -32,25 +31,6 @@ CREATE TABLE IF NOT EXISTS schema_migrations (
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Migration:
-    """One numbered file of one component (`ledger` or the domain's)."""
-
-    component: str
-    name: str  # "0001_ledger.sql"
-    sql: str
-
-    @property
-    def sha256(self) -> str:
-        """The checksum stored with the name: an applied file must never change."""
-        return _sha256(self.sql)
-
-
-@functools.cache
-def _sha256(sql: str) -> str:
-    return hashlib.sha256(sql.encode()).hexdigest()
-
-
 def pending(connection: sqlite3.Connection, migrations: Sequence[Migration]) -> list[Migration]:
     """Return the migrations missing from the file, in order. Only reads.
 
@@ -62,24 +42,10 @@ def pending(connection: sqlite3.Connection, migrations: Sequence[Migration]) -> 
 
 def recorded(connection: sqlite3.Connection, migrations: Sequence[Migration]) -> list[Migration]:
     """Return the migrations recorded in the file, in the order applied. Only reads. Raises DatabaseError as `pending` does."""
-    known = {(migration.component, migration.name): migration for migration in migrations}
-    place = {migration: number for number, migration in enumerate(migrations)}
-    done: list[tuple[int, int, Migration]] = []
     bookkeeping = connection.execute("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'schema_migrations'").fetchall()
     if not bookkeeping:
         return []
-    for component, name, sha256, applied_at in connection.execute(
-        "SELECT component, name, sha256, applied_at FROM schema_migrations"
-    ).fetchall():
-        migration = known.get((component, name))
-        if migration is None:
-            raise DatabaseError(
-                f"The ledger was written by a newer build (it has {component}/{name}). It is unchanged. Start the newer build."
-            )
-        if migration.sha256 != sha256:
-            raise DatabaseError(f"Migration {component}/{name} was changed after it was applied. The ledger is unchanged.")
-        done.append((applied_at, place[migration], migration))
-    return [migration for *_, migration in sorted(done, key=lambda each: each[:2])]
+    return known(connection.execute("SELECT component, name, sha256, applied_at FROM schema_migrations").fetchall(), migrations)
 
 
 def migrate(connection: sqlite3.Connection, migrations: Sequence[Migration], now_ms: int) -> list[str]:
@@ -130,30 +96,9 @@ def _split(script: str) -> tuple[str, ...]:
     return tuple(statements)
 
 
-NAMED: Final = 3  # objects named in a message; the others are counted
 _OBJECTS: Final = "SELECT type, name, tbl_name, sql FROM sqlite_schema"
 
-SchemaObject = tuple[str, str, str, str | None]  # type, name, the table it belongs to, its SQL text
-
 _expected: dict[tuple[tuple[str, str], ...], Counter[SchemaObject]] = {}  # by applied migrations, with their checksums
-
-
-class SchemaChangedError(DatabaseError):
-    """The schema of a ledger differs from the one its migrations create. `found` names each difference."""
-
-    def __init__(self, found: Sequence[str]) -> None:
-        self.found = list(found)
-        super().__init__(
-            f"The ledger's schema was changed: {self.named}. The bot did not do that: somebody wrote to the file with another "
-            "program. Nothing was done, and the file is unchanged. Keep a copy of the whole data folder, then restore a backup "
-            'from before the change (docs/runbook.md, "The schema was changed").'
-        )
-
-    @property
-    def named(self) -> str:
-        """The first differences, and the number of the others."""
-        more = len(self.found) - NAMED
-        return "; ".join(self.found[:NAMED]) + (f"; and {more:,} more" if more > 0 else "")
 
 
 def require_schema(connection: sqlite3.Connection, migrations: Sequence[Migration]) -> None:
@@ -173,7 +118,7 @@ def schema_differences(connection: sqlite3.Connection, migrations: Sequence[Migr
         return []
     # A ledger that went through several releases may have applied its migrations in another order than a new one does.
     expected = _schema_of(in_build_order if applied == in_build_order else applied)
-    return _sentences(expected, actual)
+    return differences(expected, actual)
 
 
 def _schema_of(migrations: Sequence[Migration]) -> Counter[SchemaObject]:
@@ -185,12 +130,3 @@ def _schema_of(migrations: Sequence[Migration]) -> Counter[SchemaObject]:
                 _apply(model, migration, 0)
             _expected[key] = Counter((row[0], row[1], row[2], row[3]) for row in model.execute(_OBJECTS))
     return _expected[key]
-
-
-def _sentences(expected: Counter[SchemaObject], actual: Counter[SchemaObject]) -> list[str]:
-    missing, foreign = expected - actual, actual - expected
-    wanted, there = {each[:2] for each in missing}, {each[:2] for each in foreign}
-    changed = {f"{kind} {name} was changed" for kind, name in wanted & there}
-    gone = {f"{kind} {name} is missing" for kind, name in wanted - there}
-    added = {f"{kind} {name} is not one of Quotebot's" for kind, name in there - wanted}
-    return [*sorted(added), *sorted(changed), *sorted(gone)]

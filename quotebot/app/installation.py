@@ -29,6 +29,7 @@ from ledger.clock import SystemClock
 from ledger.database import load_statements
 from ledger.gates import Breaker
 from ledger.ledger import Ledger
+from ledger.migrations import Migration
 from ledger.operator import switch
 from ledger.operator.backup import FOLDER, BackupError, Proof, Source, back_up
 from ledger.operator.dead_letters import DeadLetters
@@ -37,7 +38,6 @@ from ledger.sqlite.batch import COPY_AFTER
 from ledger.sqlite.engine import SqliteDatabase
 from ledger.sqlite.file import cannot_be_opened
 from ledger.sqlite.locks import InstanceLock, hold_instance_lock, instance_holder
-from ledger.sqlite.migrations import Migration
 from quotebot import __version__, effects
 from quotebot.domain import language
 from quotebot.domain.approvals.policy_document import parse_policy

@@ -27,9 +27,10 @@ from ledger.audit.proof import canonical, load_signer, public_pem, seal_bundle
 from ledger.audit.verification import verify as verify_all
 from ledger.database import DatabaseError
 from ledger.keys import sha256
+from ledger.migrations import SchemaChangedError
 from ledger.records import Effect
 from ledger.sqlite.connections import ReadOnlyFile, open_read_only
-from ledger.sqlite.migrations import SchemaChangedError, pending, require_schema
+from ledger.sqlite.migrations import pending, require_schema
 from quotebot.app.installation import schema_and_statements
 from quotebot.cli import exits, tables, terminal
 from quotebot.domain.pricing import engine as pricing_rules

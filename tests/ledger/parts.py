@@ -14,10 +14,10 @@ import ledger
 from ledger.audit.events import Audit, Keyring
 from ledger.database import load_statements
 from ledger.ledger import Ledger
+from ledger.migrations import Migration
 from ledger.records import Effect, EffectIntent, Operation, Outcome, Request, Reservation, Semantics, Trouble
 from ledger.recovery import begin_epoch
 from ledger.sqlite.engine import SqliteDatabase
-from ledger.sqlite.migrations import Migration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

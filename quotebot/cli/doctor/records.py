@@ -15,11 +15,12 @@ from ledger.audit.keyring import load_keyring, require_keys
 from ledger.audit.verification import verify_within
 from ledger.database import DatabaseError
 from ledger.measures import read_measures
+from ledger.migrations import SchemaChangedError
 from ledger.operator.backup import backups_in, ledger_id_of, own_backups
 from ledger.operator.replay import HISTORY_INLINE
 from ledger.sqlite.connections import damage, open_read_only
 from ledger.sqlite.file import APPLICATION_ID, PRAGMAS
-from ledger.sqlite.migrations import SchemaChangedError, pending, schema_differences
+from ledger.sqlite.migrations import pending, schema_differences
 from ledger.sqlite.transactions import SqliteTx
 from quotebot.app.backups import folder_of, keyring_of
 from quotebot.app.document_folder import load_seller

@@ -20,7 +20,7 @@ from ledger.audit.events import EVENT_COLUMNS, Audit, ChainHead, Keyring, anchor
 from ledger.audit.history import Fault, Finding
 from ledger.audit.verification import ANCHORS, EVENTS, HEADS, RECOMPUTED_ANCHORS, verify
 from ledger.ledger import Ledger
-from ledger.sqlite.migrations import SchemaChangedError
+from ledger.migrations import SchemaChangedError
 from tests.ledger.parts import START_MS, ManualClock, open_database
 
 if TYPE_CHECKING:

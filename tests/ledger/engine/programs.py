@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 from ledger.clock import SystemClock
 from ledger.database import DatabaseError, NotRecorded
-from ledger.sqlite.migrations import Migration, migrate
+from ledger.migrations import Migration
+from ledger.sqlite.migrations import migrate
 from tests.ledger.engine.parts import blob, open_book
 from tests.ledger.parts import NOTES, ManualClock, note
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ledger.database import DatabaseError
+from ledger.migrations import Migration
 from ledger.sqlite.engine import SqliteDatabase
 from ledger.sqlite.locks import hold_instance_lock
-from ledger.sqlite.migrations import Migration
 from tests.ledger.engine.parts import STATEMENTS, open_book, start
 from tests.ledger.parts import NOTES, note, notes, open_shell
 

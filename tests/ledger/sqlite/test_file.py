@@ -17,11 +17,11 @@ import aiosqlite
 import pytest
 
 from ledger.database import DatabaseError, NotRecorded
+from ledger.migrations import Migration
 from ledger.sqlite.batch import COPY_AFTER, COPY_EVERY
 from ledger.sqlite.engine import SqliteDatabase
 from ledger.sqlite.file import APPLICATION_ID
 from ledger.sqlite.locks import hold_instance_lock, instance_holder
-from ledger.sqlite.migrations import Migration
 from tests.ledger.parts import MIGRATIONS, NOTE_STATEMENTS, NOTES, Held, note, notes, open_database, open_notebook, open_shell
 from tests.rig import eventually
 

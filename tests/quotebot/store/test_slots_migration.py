@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ledger.sqlite.migrations import Migration, migrate
+from ledger.migrations import Migration
+from ledger.sqlite.migrations import migrate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,0 +1,1 @@
+"""PostgreSQL engine of the ledger."""
