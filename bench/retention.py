@@ -71,6 +71,7 @@ class Stopwatch:
         urgent: bool = False,
         brief: bool = False,
         deadline: float | None = None,
+        alone: bool = False,
     ) -> T:
         """Write, and record the duration."""
         worked = 0.0
@@ -84,7 +85,7 @@ class Stopwatch:
                 worked = time.perf_counter() - began
 
         asked = time.perf_counter()
-        result = await self._database.write(name, timed, urgent=urgent, brief=brief, deadline=deadline)
+        result = await self._database.write(name, timed, urgent=urgent, brief=brief, deadline=deadline, alone=alone)
         self.waited_ms.setdefault(name, []).append((time.perf_counter() - asked) * 1000)
         commit = self._database.health.last_commit_seconds
         self.held_ms.setdefault(name, []).append((worked + commit) * 1000)

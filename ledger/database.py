@@ -5,6 +5,9 @@ Requirements for an engine (tests/ledger/engine/test_conformance.py checks every
 * `write` is atomic and isolated: no reader sees a part of it, and two writes never both build on the same state. SQLite has one
   writer at a time; PostgreSQL would run SERIALIZABLE, or take one advisory lock per ledger, and run the work again on a
   serialization failure. Work may therefore run twice and must keep no state between the runs.
+* Ids grow from one transaction to the next that builds on it, but transactions may commit out of the order of their ids where
+  several write at a time. A cursor over ids (`id > :after`) therefore takes its upper end inside an `alone` write. SQLite has one
+  writer at a time, so every write of it is alone.
 * A result is returned only when the commit would survive a power cut (WAL and synchronous=FULL, or an explicit flush after the
   COMMIT; synchronous_commit=on).
 * Every write ends in one of three ways: recorded, provably not recorded (NotRecorded), or unknown (OutcomeUnknown). When it cannot
@@ -98,13 +101,17 @@ class Database(Protocol):
         urgent: bool = False,
         brief: bool = False,
         deadline: float | None = None,
+        alone: bool = False,
     ) -> T:
         """Run `work` in one durable transaction and return its result after the commit reached the disk.
 
         `name` labels the transaction for logs, metrics and crash points. `urgent` work goes first. `brief` work takes
         less than a millisecond, so an engine may run it where it would hold up other callers. `deadline` is monotonic seconds:
-        expired work is dropped before it starts. Raises NotRecorded when provably nothing was written, OutcomeUnknown when the
-        commit had begun, or any exception of `work` (its changes are rolled back).
+        expired work is dropped before it starts. While `alone` work runs, no other write of any process is under way: each
+        earlier one is visible, and the ids of each later one are greater.
+
+        Raises NotRecorded when provably nothing was written, OutcomeUnknown when the commit had begun, or any exception of `work`
+        (its changes are rolled back).
         """
         ...
 

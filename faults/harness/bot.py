@@ -73,10 +73,11 @@ class MortalDatabase:
         urgent: bool = False,
         brief: bool = False,
         deadline: float | None = None,
+        alone: bool = False,
     ) -> T:
         """Write, with a crash point before and after."""
         self._reaper.passes(f"write:{name}", "before")
-        result = await self._database.write(name, work, urgent=urgent, brief=brief, deadline=deadline)
+        result = await self._database.write(name, work, urgent=urgent, brief=brief, deadline=deadline, alone=alone)
         if not _is_nothing(result):  # a poll that found nothing to claim is no crash point
             self._reaper.passes(f"write:{name}", "after")
         return result

@@ -69,6 +69,7 @@ class InlineDatabase(SqliteDatabase):
         urgent: bool = False,
         brief: bool = False,
         deadline: float | None = None,
+        alone: bool = False,
     ) -> T:
         """Write; the transaction's name becomes part of the names of its crash points."""
 
@@ -76,7 +77,7 @@ class InlineDatabase(SqliteDatabase):
             _WRITING.append(name)
             return work(tx)
 
-        return await super().write(name, named, urgent=urgent, brief=brief, deadline=deadline)
+        return await super().write(name, named, urgent=urgent, brief=brief, deadline=deadline, alone=alone)
 
     @property
     def looking(self) -> sqlite3.Connection:

@@ -198,8 +198,10 @@ class SqliteDatabase:
         urgent: bool = False,
         brief: bool = False,
         deadline: float | None = None,
+        alone: bool = False,
     ) -> T:
         """Run `work` in one durable transaction (see Database.write). Cancelling the caller does not cancel the write."""
+        del alone  # every write is: the file has one writer at a time
         if self._runner.broken is not None:
             raise self._runner.refusal(name)
         if self._drained is not None:

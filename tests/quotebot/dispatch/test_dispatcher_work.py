@@ -144,11 +144,12 @@ class Busy:
         urgent: bool = False,
         brief: bool = False,
         deadline: float | None = None,
+        alone: bool = False,
     ) -> T:
         if name == self._name and self.refusals:
             self.refusals -= 1
             raise NotRecorded("the disk is full; nothing was recorded.")
-        return await self._database.write(name, work, urgent=urgent, brief=brief, deadline=deadline)
+        return await self._database.write(name, work, urgent=urgent, brief=brief, deadline=deadline, alone=alone)
 
 
 async def test_a_result_outlives_a_ledger_that_cannot_be_written(play: Round) -> None:
