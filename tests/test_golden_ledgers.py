@@ -7,7 +7,7 @@ import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
@@ -28,8 +28,6 @@ from quotebot.store import history
 from tests.quotebot.parts import tampered
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
-
     from ledger.audit.verification import VerificationReport
 
 LEDGERS: Final = Path(__file__).parent / "data" / "ledgers"
@@ -98,51 +96,40 @@ def test_a_release_s_ledger_is_backed_up_brought_up_to_date_and_whole(
     assert "crm.create" in capsys.readouterr().out, "its dead letter"
 
 
-def dies(opening: Coroutine[Any, Any, object], died: asyncio.Event) -> bool:
-    """Run until the end or the simulated crash (a caller in a transaction would then wait for ever); tell whether it crashed."""
-    loop = asyncio.new_event_loop()
-    loop.set_exception_handler(lambda *_: None)  # a dead process reports no errors
-    try:
-        task, death = loop.create_task(opening), loop.create_task(died.wait())
-        loop.run_until_complete(asyncio.wait({task, death}, return_when=asyncio.FIRST_COMPLETED))
-        death.cancel()
-        if not died.is_set():
-            task.result()
-        elif task.done():
-            task.exception()
-        return died.is_set()
-    finally:
-        loop.close()
+def files_in(folder: Path) -> dict[str, bytes]:
+    """Return the content of each file, without the WAL index, which SQLite rebuilds."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.endswith("-shm"))
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("version", VERSIONS)
 def test_killed_at_any_statement_of_a_migration_it_is_finished_by_the_next_start(version: str, tmp_path: Path) -> None:
-    done = installed(version, tmp_path / "done")
-    before = counts(done)
-    asyncio.run(opened(done, InlineDatabase))
-    wanted = schema(done)
-    deaths = 0
-    while True:
-        folder, left = tmp_path / f"killed{deaths}", tmp_path / f"left{deaths}"
-        path = installed(version, folder)
-        died = asyncio.Event()
+    path = installed(version, tmp_path / "bot")
+    before = counts(path)
+    statements = 0
+    left: list[
+        dict[str, bytes]
+    ] = []  # what a crash leaves, without equal neighbors: most statements of a transaction leave the same
 
-        def leave(_: object, folder: Path = folder, left: Path = left, died: asyncio.Event = died) -> None:
-            shutil.copytree(folder, left)
-            died.set()
+    def look() -> None:
+        nonlocal statements
+        statements += 1
+        files = files_in(path.parent)
+        if files not in left[-1:]:
+            left.append(files)
+            shutil.copytree(path.parent, tmp_path / f"left{len(left)}")
 
-        switch = Switch(lambda: None, leave)
-        switch.arm(deaths)
-        if not dies(opened(path, engine(switch)), died):
-            break
-        deaths += 1
-        report = asyncio.run(opened(left / "ledger.db", InlineDatabase))
+    switch = Switch(look)
+    switch.arm(None)
+    asyncio.run(opened(path, engine(switch)))
+    wanted = schema(path)
+    for number in range(1, len(left) + 1):
+        killed = tmp_path / f"left{number}" / "ledger.db"
+        report = asyncio.run(opened(killed, InlineDatabase))
         assert report.sound
-        assert (schema(left / "ledger.db"), counts(left / "ledger.db")) == (wanted, before)
-        shutil.rmtree(folder)
-        shutil.rmtree(left)
-    assert deaths > 10
+        assert (schema(killed), counts(killed)) == (wanted, before)
+    assert statements > 10
 
 
 EDITS: Final = {
