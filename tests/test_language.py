@@ -11,12 +11,12 @@ import functools
 import re
 import subprocess
 from collections import defaultdict
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 CODE: Final = ("quotebot", "ledger", "adapters", "faults", "bench", "tests")
@@ -73,22 +73,37 @@ SUBJECT_CHARACTERS_MAX: Final = 72
 PLAIN_SINCE: Final = "42c1c49c"  # subjects of earlier commits stay as they are
 
 
+class Definition(NamedTuple):
+    """A module, class or function. The syntax trees are not kept: millions of nodes would slow every garbage collection."""
+
+    kind: type[ast.AST]
+    name: str
+    line: int
+    docstring: str
+
+
 @functools.cache
-def sources(checkout: Path) -> list[tuple[str, ast.Module, str]]:
+def sources(checkout: Path) -> list[tuple[str, list[Definition], str]]:
+    """Return the path of each module, the module itself with its classes and functions, and its text."""
     found = []
     for folder in CODE:
         for path in sorted((checkout / folder).rglob("*.py")):
             text = path.read_text("utf-8")
-            found.append((path.relative_to(checkout).as_posix(), ast.parse(text), text))
+            found.append((path.relative_to(checkout).as_posix(), list(definitions(ast.parse(text))), text))
     return found
 
 
-def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            text = ast.get_docstring(node)
-            if text:
-                yield getattr(node, "lineno", 1), text
+def definitions(node: ast.AST) -> Iterator[Definition]:
+    """Yield a node's definition and those in its blocks: no expression holds one."""
+    if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        yield Definition(type(node), getattr(node, "name", ""), getattr(node, "lineno", 1), ast.get_docstring(node) or "")
+    for block in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for child in getattr(node, block, ()):
+            yield from definitions(child)
+
+
+def docstrings(found: Sequence[Definition]) -> Iterator[tuple[int, str]]:
+    return ((each.line, each.docstring) for each in found if each.docstring)
 
 
 def tokens(name: str) -> list[str]:
@@ -102,8 +117,8 @@ def private_words(name: str) -> list[str]:
 def test_docstrings_open_with_a_noun_phrase_or_a_verb(checkout: Path) -> None:
     found = [
         f"{path}:{line} {text.splitlines()[0]}"
-        for path, tree, _ in sources(checkout)
-        for line, text in docstrings(tree)
+        for path, nodes, _ in sources(checkout)
+        for line, text in docstrings(nodes)
         if HEADLESS.match(text.splitlines()[0])
     ]
     assert found == []
@@ -111,29 +126,25 @@ def test_docstrings_open_with_a_noun_phrase_or_a_verb(checkout: Path) -> None:
 
 def test_names_of_modules_classes_and_functions_use_standard_terms(checkout: Path) -> None:
     found = []
-    for path, tree, _ in sources(checkout):
+    for path, nodes, _ in sources(checkout):
         if path.startswith(("tests/", "bench/")):
             continue
         named = [(1, path.rpartition("/")[2].removesuffix(".py"))]
-        named += [
-            (node.lineno, node.name)
-            for node in ast.walk(tree)
-            if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
-        ]
+        named += [(node.line, node.name) for node in nodes if node.kind is not ast.Module]
         found += [f"{path}:{line} {name}: {word}" for line, name in named for word in private_words(name)]
     assert found == []
 
 
 def test_prose_uses_standard_phrases(checkout: Path) -> None:
     found = []
-    for path, tree, text in sources(checkout):
+    for path, nodes, text in sources(checkout):
         comments = [
             (number, comment.group(1))
             for number, row in enumerate(text.splitlines(), 1)
             if (comment := re.search(r"(?:^|\s)#\s(.+)$", row)) and not comment.group(1).startswith(("noqa", "type:"))
         ]
         if path != "tests/test_language.py":
-            prose = [*docstrings(tree), *comments]
+            prose = [*docstrings(nodes), *comments]
             found += [f"{path}:{line} {hit}" for line, said in prose for hit in PHRASES.findall(QUOTED.sub("", said))]
     for page in sorted([*checkout.glob("*.md"), *(checkout / "docs").rglob("*.md")]):
         if page.name != "FAULTS.md":  # written by the long run
@@ -145,9 +156,9 @@ def test_prose_uses_standard_phrases(checkout: Path) -> None:
 def test_names_of_tests_are_short(checkout: Path) -> None:
     found = [
         node.name
-        for _, tree, _ in sources(checkout)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        for _, nodes, _ in sources(checkout)
+        for node in nodes
+        if node.kind in (ast.FunctionDef, ast.AsyncFunctionDef)
         and node.name.startswith("test_")
         and len(node.name) > TEST_NAME_CHARACTERS_MAX
     ]
@@ -156,11 +167,11 @@ def test_names_of_tests_are_short(checkout: Path) -> None:
 
 def test_one_class_name_means_one_thing(checkout: Path) -> None:
     places = defaultdict(list)
-    for path, tree, _ in sources(checkout):
+    for path, nodes, _ in sources(checkout):
         product = path.startswith(("quotebot/", "ledger/", "adapters/")) and not path.startswith("quotebot/sandbox/")
         if product and not path.endswith("verify_quotebot_proof.py"):  # stands alone: it is shipped with each bundle
-            for node in ast.walk(tree):
-                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            for node in nodes:
+                if node.kind is ast.ClassDef and not node.name.startswith("_"):
                     places[node.name].append(path)
     assert {name: where for name, where in places.items() if len(where) > 1} == {}
 
