@@ -37,8 +37,7 @@ from bench.lifecycle.machine import disk_folder, stolen_seconds  # noqa: E402 --
 from bench.lifecycle.measure import percentile  # noqa: E402 -- after the path
 from ledger.audit.events import Audit  # noqa: E402 -- after the path
 from ledger.ledger import Ledger  # noqa: E402 -- after the path
-from ledger.sqlite.batch import BatchRunner  # noqa: E402 -- after the path
-from ledger.sqlite.transactions import SqliteTx  # noqa: E402 -- after the path
+from ledger.sqlite.batch import BatchRunner, SqliteTx  # noqa: E402 -- after the path
 from quotebot import store  # noqa: E402 -- after the path
 from quotebot.app.clients import build_performer, connect_outside  # noqa: E402 -- after the path
 from quotebot.app.installation import load_rules, open_audit, open_database  # noqa: E402 -- after the path

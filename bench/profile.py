@@ -19,8 +19,7 @@ sys.path[0] = str(Path(__file__).resolve().parent.parent)  # beside this script 
 
 from bench.lifecycle.machine import disk_folder  # noqa: E402 -- after the path
 from bench.lifecycle.product import run_product  # noqa: E402 -- after the path
-from ledger.sqlite.batch import BatchRunner  # noqa: E402 -- after the path
-from ledger.sqlite.transactions import SqliteTx  # noqa: E402 -- after the path
+from ledger.sqlite.batch import BatchRunner, SqliteTx  # noqa: E402 -- after the path
 
 CLIENTS: Final = 64
 SECONDS: Final = 5.0

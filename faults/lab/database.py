@@ -10,15 +10,15 @@ import sqlite3
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from faults.lab.traps import Trap
+from ledger.sqlite.batch import numbered
 from ledger.sqlite.engine import SqliteDatabase
 from ledger.sqlite.file import CACHED_STATEMENTS
-from ledger.sqlite.transactions import numbered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from ledger.sqlite.transactions import SqliteTx
+    from ledger.sqlite.batch import SqliteTx
 
 T = TypeVar("T")
 

@@ -18,7 +18,7 @@ from faults.checks.reachability import reached
 from faults.lab.reader import looking_at, read_only
 from ledger.audit.keyring import load_keyring
 from ledger.audit.verification import verify_within
-from ledger.sqlite.transactions import SqliteTx
+from ledger.sqlite.batch import SqliteTx
 from quotebot.app.installation import schema_and_statements
 from quotebot.execution.membership import is_direct
 from quotebot.sandbox.request_log import LoggedRequest

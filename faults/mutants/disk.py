@@ -10,8 +10,9 @@ from adapters.artefacts import Artefacts
 from faults.mutants.patching import of, patch, put
 from ledger.database import NotRecorded
 from ledger.sqlite import file
-from ledger.sqlite.batch import BatchRunner, Flushing
-from ledger.sqlite.transactions import Ran, tell
+from ledger.sqlite.batch import BatchRunner
+from ledger.sqlite.flushing import Flushing
+from ledger.writes import Ran, tell
 
 
 @patch(file, "_prepare")

@@ -34,11 +34,11 @@ from ledger.audit.verification import AUDIT_TABLES, verify_within
 from ledger.database import DatabaseError
 from ledger.keys import dumps, loads
 from ledger.migrations import SchemaChangedError
+from ledger.sqlite.batch import SqliteTx
 from ledger.sqlite.connections import harden, open_read_only
 from ledger.sqlite.disk import Disk
 from ledger.sqlite.file import APPLICATION_ID
 from ledger.sqlite.migrations import require_schema
-from ledger.sqlite.transactions import SqliteTx
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -1,25 +1,21 @@
 """Batches of writes on one connection: a savepoint per member, one COMMIT for all, and the result of each on a disk failure.
 
 All of it runs on one thread at a time: the writer's, or the loop's while the writer's thread is idle. Reading the
-counters and calling `remake_ballast` or `flush` is allowed at any time.
-
-A flush inside COMMIT makes every writer wait for the file, including the next batch of the same process. In the acknowledging
-process COMMIT only writes to the WAL and releases the gate; while the disk flushes, later writes commit too, and all of them share
-the next flush: callers get their results after a flush that began later. See docs/decisions/0012-acknowledgements-share-a-flush.md.
+counters and calling `remake_ballast` or `flush` is allowed at any time. COMMIT flushes, except in the acknowledging process
+(flushing.py).
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
+import functools
+import re
 import sqlite3
-import threading
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Final
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ledger.database import NotRecorded, OutcomeUnknown, WritesRefused
-from ledger.sqlite.file import BUSY_MS
-from ledger.sqlite.transactions import FATAL, MAX_BATCH, Member, Prepared, Ran, SqliteTx, primary_code, tell
+from ledger.database import DatabaseError, MissingRow, NotRecorded, OutcomeUnknown, Row, WritesRefused
+from ledger.writes import BATCH_SECONDS, SHARED_SECONDS, Ran, tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -29,6 +25,7 @@ if TYPE_CHECKING:
     from ledger.sqlite.ballast import Ballast
     from ledger.sqlite.locks import WriteGate
     from ledger.sqlite.wal import Wal
+    from ledger.writes import Member
 
 
 # Rows changed by this process. The first write after a complete checkpoint flushes twice, because SQLite restarts the WAL.
@@ -36,9 +33,125 @@ COPY_AFTER: Final = 256
 COPY_OVERDUE: Final = 4 * COPY_AFTER  # changed rows after which a checkpoint no longer waits for an idle pause
 # Pause between checkpoints under contention, as a multiple of the last one's duration: they take at most a fiftieth of the time.
 COPY_EVERY: Final = 50
-BATCH_SECONDS: Final = 0.020  # then the batch commits: its members do not wait longer for later ones
-SHARED_SECONDS: Final = 0.002  # the same if an urgent write is in the batch or waits for its end
-QUICK_SECONDS: Final = 0.002  # after a slower flush the next one runs on the thread
+BUSY_MS: Final = 5000  # how long a statement waits for another program's lock
+
+# The file may be damaged: it is not written again until a restart has checked it.
+FATAL: Final = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+# Errors of the disk, the machine or another program, as opposed to a bug in the work: they do not concern the command.
+TROUBLE: Final = FATAL | {
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_NOMEM,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_PROTOCOL,
+}
+
+
+_PARAMETER: Final = re.compile(r":([a-z_0-9]+)")
+
+
+@functools.cache
+def numbered(text: str) -> tuple[str, Callable[[Mapping[str, Any]], tuple[Any, ...]]]:
+    """Return a statement with `?1` in place of its first `:name`, and a function that orders parameters by name accordingly.
+
+    For each name the driver would release and take back the interpreter's lock once per execution.
+    """
+    names: list[str] = []
+
+    def number(found: re.Match[str]) -> str:
+        if found[1] not in names:
+            names.append(found[1])
+        return f"?{names.index(found[1]) + 1}"
+
+    sql = _PARAMETER.sub(number, "\n".join(line.partition("--")[0] for line in text.split("\n")))
+    if len(names) > 1:
+        return sql, itemgetter(*names)
+    return sql, lambda given: tuple([given[name] for name in names])
+
+
+def primary_code(error: BaseException | None) -> int:
+    """Return SQLite's primary result code; 0 when the error is not SQLite's (the driver's own errors carry none)."""
+    code: int = getattr(error, "sqlite_errorcode", 0)
+    return code & 0xFF
+
+
+class SqliteTx:
+    """An open transaction on one connection. One cursor serves every statement: results are always fetched completely."""
+
+    __slots__ = ("_connection", "_cursor", "_statements", "events", "trouble")
+
+    def __init__(self, connection: sqlite3.Connection, statements: Mapping[str, str], events: list[object] | None) -> None:
+        """`events` collects emitted items; None forbids emitting."""
+        self._connection = connection
+        self._cursor = connection.cursor()
+        self._statements = statements
+        self.events = events
+        self.trouble: sqlite3.Error | None = None  # of the disk or the machine; kept even when the work handles it
+
+    def all(self, name: str, /, **parameters: object) -> list[Row]:
+        """Run the named statement and return every row."""
+        if not self._connection.in_transaction:
+            raise self._gone(name)
+        try:
+            sql, ordered = numbered(self._statements[name])
+            return self._cursor.execute(sql, ordered(parameters)).fetchall()
+        except sqlite3.Error as error:
+            self._note(error)
+            raise
+
+    def one(self, name: str, /, **parameters: object) -> Row | None:
+        """Run the named statement and return its first row, or None."""
+        if not self._connection.in_transaction:
+            raise self._gone(name)
+        try:  # fetched completely: a half-read RETURNING statement would keep the transaction open
+            sql, ordered = numbered(self._statements[name])
+            rows = self._cursor.execute(sql, ordered(parameters)).fetchall()
+        except sqlite3.Error as error:
+            self._note(error)
+            raise
+        return rows[0] if rows else None
+
+    def required(self, name: str, /, **parameters: object) -> Row:
+        """Run the named statement and return its first row. Raises MissingRow if there is none."""
+        row = self.one(name, **parameters)
+        if row is None:
+            raise MissingRow(name)
+        return row
+
+    def many(self, name: str, rows: Sequence[Mapping[str, object] | tuple[object, ...]], /) -> None:
+        """Run the named statement once for each row of parameters (see Tx.many). It may not return rows."""
+        if not self._connection.in_transaction:
+            raise self._gone(name)
+        try:
+            sql, ordered = numbered(self._statements[name])
+            self._cursor.executemany(sql, [row if isinstance(row, tuple) else ordered(row) for row in rows])
+        except sqlite3.Error as error:
+            self._note(error)
+            raise
+
+    def emit(self, event: object, /) -> None:
+        """Pass an item to the database's `finish`; it is dropped when this work is rolled back. Raises DatabaseError in a read."""
+        if self.events is None:
+            raise DatabaseError("Nothing can be emitted here: only a write hands events over, before its batch is finished.")
+        self.events.append(event)
+
+    def _note(self, error: sqlite3.Error) -> None:
+        if self.trouble is None and primary_code(error) in TROUBLE:
+            self.trouble = error
+
+    def _gone(self, name: str) -> DatabaseError:
+        # A full disk ended the transaction: a later statement would commit by itself.
+        return DatabaseError(f"The transaction was rolled back before {name}; nothing of it is recorded.")
+
+
+class Prepared(NamedTuple):
+    """A batch that ran and is to be committed."""
+
+    ran: list[Member]
+    rest: Sequence[Member]  # not begun: return to the head of the queue
+    version: int  # the file's data_version before the batch
 
 
 class BatchRunner:
@@ -390,77 +503,3 @@ class BatchRunner:
     def _version(self) -> int:
         ((version,),) = self._witness.execute("PRAGMA data_version").fetchall()
         return int(version)
-
-
-class Flushing:
-    """Queue of members that wait for a flush. `deliver` returns a result to one caller; `room` is called when it is no longer full.
-
-    Belongs to the loop, as the database does. Quick flushes block the loop. Slow flushes run back to back on a thread without
-    asking the loop in between: a disk that waits for Python completes fewer.
-    """
-
-    def __init__(self, runner: BatchRunner, deliver: Callable[[Member], None], room: Callable[[], None]) -> None:
-        self._runner = runner
-        self._deliver = deliver
-        self._room = room
-        self._loop = asyncio.get_running_loop()
-        self._beside = ThreadPoolExecutor(1, "ledger-flush")
-        self._waiting = 0  # members that get their result after a flush
-        self._told_all: asyncio.Future[None] | None = None  # awaited by close()
-        # Shared by the thread and the loop, under the lock:
-        self._lock = threading.Lock()
-        self._next: list[Member] = []  # committed after the running flush began
-        self._serving = False
-
-    @property
-    def full(self) -> bool:
-        """True if too many members wait to commit more: writes that have not begun can still be refused in time."""
-        return self._waiting >= MAX_BATCH
-
-    def tell(self, members: Sequence[Member]) -> None:
-        """Deliver each result once every commit so far is flushed: the members may have read those commits."""
-        if not members:
-            return
-        self._waiting += len(members)
-        if self._waiting == len(members) and all(member.error is not None for member in members):
-            self._flushed(members, None)  # nothing was committed since the last flush
-            return
-        with self._lock:
-            serving = self._serving
-            beside = serving or self._runner.last_flush_seconds >= QUICK_SECONDS
-            if beside:
-                self._next += members
-                self._serving = True
-        if not beside:
-            self._flushed(members, self._runner.flush())
-        elif not serving:
-            self._beside.submit(self._serve)
-
-    async def close(self) -> None:
-        """Wait until every member has its result, and end the thread."""
-        if self._waiting:
-            self._told_all = self._loop.create_future()
-            await self._told_all
-        self._beside.shutdown()
-
-    def _serve(self) -> None:
-        """Flush on the thread until no member waits."""
-        while True:
-            with self._lock:
-                members, self._next = self._next, []
-                if not members:
-                    self._serving = False
-                    return
-            trouble = self._runner.flush()
-            with contextlib.suppress(RuntimeError):  # the loop was closed: no caller is left
-                self._loop.call_soon_threadsafe(self._flushed, members, trouble)
-
-    def _flushed(self, members: Sequence[Member], trouble: str | None) -> None:
-        for member in members if trouble is None else tell(members, OutcomeUnknown, trouble):
-            self._deliver(member)
-        full = self.full
-        self._waiting -= len(members)
-        if full and not self.full:
-            self._room()
-        if self._told_all is not None and not self._waiting:
-            self._told_all.set_result(None)

@@ -10,7 +10,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from ledger.database import DamagedError, DatabaseError
-from ledger.sqlite.transactions import SqliteTx
+from ledger.sqlite.batch import SqliteTx
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -13,6 +13,7 @@ import os
 import queue
 import sqlite3
 from collections import deque
+from enum import Enum, auto
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -21,10 +22,11 @@ import aiosqlite
 
 from ledger.database import Health, NotRecorded, OutcomeUnknown
 from ledger.sqlite.ballast import Ballast
-from ledger.sqlite.batch import COPY_AFTER, QUICK_SECONDS, BatchRunner, Flushing
+from ledger.sqlite.batch import COPY_AFTER, BatchRunner, SqliteTx
 from ledger.sqlite.file import CACHED_STATEMENTS, Opening, cannot_be_opened, open_wal, prepare_reader, prepare_writer
+from ledger.sqlite.flushing import QUICK_SECONDS, Flushing
 from ledger.sqlite.locks import WriteGate
-from ledger.sqlite.transactions import MAX_BATCH, Deadlines, Member, QueuedCall, Ran, SqliteTx, tell
+from ledger.writes import MAX_BATCH, MAX_WAITING, Deadlines, Member, Ran, deliver, tell
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -35,9 +37,15 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-MAX_WAITING: Final = 4096
 IDLE_SECONDS: Final = 0.030  # idle time of the writer before a checkpoint
 LONE_AFTER: Final = 2  # batches of one write, after which the next write counts as alone
+
+
+class QueuedCall(Enum):
+    """Requests to the writer's thread other than batches."""
+
+    BEGIN = auto()  # wait until a batch can begin, which the loop then runs
+    LEAVE = auto()
 
 
 class SqliteDatabase:
@@ -68,8 +76,8 @@ class SqliteDatabase:
         self._clock = opening.clock
         self._at_once = at_once
         self._loop = asyncio.get_running_loop()
-        self._deadlines = Deadlines(self._loop, _deliver)
-        self._flushing = Flushing(runner, _deliver, self._kick_soon) if at_once else None
+        self._deadlines = Deadlines(self._loop)
+        self._flushing = Flushing(runner, deliver, self._kick_soon) if at_once else None
         self._urgent: deque[Member] = deque()
         self._waiting: deque[Member] = deque()
         self._inbox: queue.SimpleQueue[list[Member] | QueuedCall] = queue.SimpleQueue()
@@ -109,8 +117,8 @@ class SqliteDatabase:
         change.
 
         `contended` returns, on the writer's thread, whether an urgent write of another process waits for a batch to end. `at_once`
-        is for a process whose main work is writing: its loop blocks during a batch, and it flushes separately (see batch.py). The
-        bot ignores it: its thread also checkpoints, in an idle pause once it changed `copy_after` rows. `binding` records the
+        is for a process whose main work is writing: its loop blocks during a batch, and flushing.py flushes. The bot ignores it:
+        its thread also checkpoints, in an idle pause once it changed `copy_after` rows. `binding` records the
         changed rows of the audited tables; `finish` is then called even if nothing was emitted.
 
         Raises DatabaseError when the file is not a ledger, is newer than this build, or cannot give the required durability.
@@ -273,7 +281,7 @@ class SqliteDatabase:
         if self._runner.broken is not None:  # nothing is written on this connection again
             for member in (*self._urgent, *self._waiting):
                 member.error = self._runner.refusal(member.name)
-                _deliver(member)
+                deliver(member)
             self._urgent.clear()
             self._waiting.clear()
         if self._urgent or self._waiting:
@@ -336,7 +344,7 @@ class SqliteDatabase:
             self._flushing.tell(ran.done)
         else:
             for member in ran.done:
-                _deliver(member)
+                deliver(member)
         if self._urgent or self._waiting or self._drained is not None:
             self._kick_soon()
 
@@ -399,12 +407,3 @@ def _on_its_thread(connection: aiosqlite.Connection, work: Callable[..., T], *ar
     # aiosqlite has no public way to run a function on its thread; a contract test pins these two private names.
     result: Awaitable[T] = connection._execute(work, connection._conn, *arguments, **named)  # type: ignore[no-untyped-call] # noqa: SLF001 -- see above
     return result
-
-
-def _deliver(member: Member) -> None:
-    if member.future.done():  # its caller was cancelled; the write is committed regardless
-        return
-    if member.error is not None:
-        member.future.set_exception(member.error)
-    else:
-        member.future.set_result(member.result)

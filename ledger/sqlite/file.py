@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Final
 
 from ledger.database import DatabaseError
 from ledger.operator import switch
+from ledger.sqlite.batch import BUSY_MS, primary_code
 from ledger.sqlite.connections import harden
 from ledger.sqlite.disk import Disk
 from ledger.sqlite.locks import instance_holder
 from ledger.sqlite.migrations import migrate, pending, require_schema
-from ledger.sqlite.transactions import primary_code
 from ledger.sqlite.wal import Wal
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ APPLICATION_ID: Final = 0x51424F54  # "QBOT": `file` shows it, and any other dat
 CACHED_STATEMENTS: Final = 512  # more than there are named statements: none is compiled twice
 # WAL size at which a commit also checkpoints, if the writer had no idle pause before: every writer waits for both.
 WAL_PAGES: Final = 4000
-BUSY_MS: Final = 5000  # how long a statement waits for another program's lock
 PRAGMAS: Final = {  # set, then read back
     "journal_mode": "wal",
     "synchronous": 2,  # FULL; NORMAL loses acknowledged commits in a power cut

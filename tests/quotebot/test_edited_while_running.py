@@ -11,9 +11,9 @@ from typing import Any, Final, cast
 from ledger import keys
 from ledger.audit.keyring import load_keyring
 from ledger.audit.verification import verify_within
+from ledger.sqlite.batch import SqliteTx
 from ledger.sqlite.connections import open_read_only
 from ledger.sqlite.migrations import require_schema
-from ledger.sqlite.transactions import SqliteTx
 from quotebot.app.installation import schema_and_statements
 from quotebot.commands.payloads import DecideApproval
 from quotebot.store import history

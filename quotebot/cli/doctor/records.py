@@ -18,10 +18,10 @@ from ledger.measures import read_measures
 from ledger.migrations import SchemaChangedError
 from ledger.operator.backup import backups_in, ledger_id_of, own_backups
 from ledger.operator.replay import HISTORY_INLINE
+from ledger.sqlite.batch import SqliteTx
 from ledger.sqlite.connections import damage, open_read_only
 from ledger.sqlite.file import APPLICATION_ID, PRAGMAS
 from ledger.sqlite.migrations import pending, schema_differences
-from ledger.sqlite.transactions import SqliteTx
 from quotebot.app.backups import folder_of, keyring_of
 from quotebot.app.document_folder import load_seller
 from quotebot.app.document_lint import lint

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.ledger.engine.parts import Engine, SqliteEngine, open_book
+from tests.ledger.engine.parts import POSTGRES_SCHEMA, Engine, PostgresEngine, SqliteEngine, open_book
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable, Sequence
     from pathlib import Path
 
     from ledger.sqlite.engine import SqliteDatabase
@@ -17,14 +17,30 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(params=["sqlite", "sqlite at once"])
-def engine(request: pytest.FixtureRequest, path: Path, clock: ManualClock, checkout: Path) -> Engine:
+def sqlite_engine(request: pytest.FixtureRequest, path: Path, clock: ManualClock, checkout: Path) -> SqliteEngine:
     return SqliteEngine(path, clock, checkout, at_once=request.param == "sqlite at once")
 
 
-@pytest.fixture(params=["sqlite"])
-def waiting_engine(path: Path, clock: ManualClock, checkout: Path) -> Engine:
+@pytest.fixture(params=["sqlite", "sqlite at once", "postgres"])
+def engine(request: pytest.FixtureRequest, path: Path, clock: ManualClock, checkout: Path) -> Engine:
+    if request.param == "postgres":
+        found: Engine = request.getfixturevalue("postgres_engine")
+        return found
+    return SqliteEngine(path, clock, checkout, at_once=request.param == "sqlite at once")
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def waiting_engine(request: pytest.FixtureRequest, path: Path, clock: ManualClock, checkout: Path) -> Engine:
     """Return an engine that does not block the loop: for work that waits for the test's own actions."""
+    if request.param == "postgres":
+        found: Engine = request.getfixturevalue("postgres_engine")
+        return found
     return SqliteEngine(path, clock, checkout)
+
+
+@pytest.fixture
+def postgres_engine(create_database: Callable[[Sequence[str]], str], clock: ManualClock, checkout: Path) -> PostgresEngine:
+    return PostgresEngine(create_database([POSTGRES_SCHEMA]), clock, checkout)
 
 
 @pytest.fixture

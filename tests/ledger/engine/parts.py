@@ -1,11 +1,17 @@
-"""A notebook on any engine: a ledger file with one table of notes, and the access to it from outside."""
+"""A notebook on any engine: a ledger with one table of notes, and the access to it from outside."""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
+import os
 import sys
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
+import psycopg
+
+from ledger.postgres.engine import PostgresDatabase
+from ledger.postgres.sessions import Limits
 from ledger.sqlite.engine import SqliteDatabase
 from tests.ledger.parts import NOTE_STATEMENTS, NOTES, ManualClock, note, notes, open_shell
 
@@ -17,6 +23,20 @@ if TYPE_CHECKING:
     from ledger.database import Database, Tx
 
 STATEMENTS = {**NOTE_STATEMENTS, "blob": "INSERT INTO notes (text) VALUES (:text || hex(zeroblob(:size)))"}
+
+# The notebook on PostgreSQL.
+POSTGRES_SCHEMA: Final = (
+    "CREATE TABLE writers (writer TEXT PRIMARY KEY, n BIGINT NOT NULL);"
+    "CREATE TABLE notes (id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, text TEXT NOT NULL UNIQUE);"
+)
+POSTGRES_STATEMENTS: Final = {
+    "note": "INSERT INTO notes (text) VALUES (:text)",
+    "notes": "SELECT text FROM notes ORDER BY id",
+    "pause": "SELECT pg_sleep(:seconds)",
+    "end_session": "SELECT pg_terminate_backend(pg_backend_pid())",
+}
+LIMITS: Final = Limits(lock=5_000, statement=20_000, idle=20_000)  # a test on a busy machine may pause for long
+_NUMBERS: Final = itertools.count(1)
 
 
 class Engine(Protocol):
@@ -58,6 +78,34 @@ class SqliteEngine:
 
     async def start(self, program: str, *arguments: str) -> asyncio.subprocess.Process:
         return await start(self._checkout, program, str(self.path), *arguments)
+
+
+class PostgresEngine:
+    """The PostgreSQL engine, with its own database per test."""
+
+    def __init__(self, url: str, clock: Clock, checkout: Path) -> None:
+        self.url = url
+        self._clock = clock
+        self._checkout = checkout
+
+    async def open(self, **options: Any) -> PostgresDatabase:
+        return await open_postgres_book(self.url, self._clock, **options)
+
+    def seen(self) -> list[str]:
+        with psycopg.connect(self.url) as shell:
+            return [text for (text,) in shell.execute(POSTGRES_STATEMENTS["notes"]).fetchall()]
+
+    async def start(self, program: str, *arguments: str) -> asyncio.subprocess.Process:
+        return await start(self._checkout, program, self.url, *arguments)
+
+
+async def open_postgres_book(url: str, clock: Clock, **options: Any) -> PostgresDatabase:
+    """Open a database that contains only notes, each time as another writer."""
+    return await PostgresDatabase.open(
+        url,
+        clock=clock,
+        **{"statements": POSTGRES_STATEMENTS, "writer": f"test/{os.getpid()}/{next(_NUMBERS)}", "limits": LIMITS, **options},
+    )
 
 
 async def open_book(path: Path, clock: Clock, **options: Any) -> SqliteDatabase:

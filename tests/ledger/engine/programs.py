@@ -17,16 +17,20 @@ from ledger.clock import SystemClock
 from ledger.database import DatabaseError, NotRecorded
 from ledger.migrations import Migration
 from ledger.sqlite.migrations import migrate
-from tests.ledger.engine.parts import blob, open_book
+from tests.ledger.engine.parts import blob, open_book, open_postgres_book
 from tests.ledger.parts import NOTES, ManualClock, note
 
 if TYPE_CHECKING:
-    from ledger.database import Tx
+    from ledger.database import Database, Tx
 
 
-async def write_until_killed(path: Path) -> None:
-    """Write notes one after another and print each one that is recorded."""
-    book = await open_book(path, ManualClock())
+async def write_until_killed(address: str) -> None:
+    """Write notes one after another and print each one that is recorded. `address`: a file, or the URL of a server's database."""
+    book: Database
+    if address.startswith("postgresql:"):
+        book = await open_postgres_book(address, ManualClock())
+    else:
+        book = await open_book(Path(address), ManualClock())
     number = 0
     while True:
         say(await book.write("note", note(f"{number}")))
@@ -149,10 +153,11 @@ def _spill(tx: Tx) -> None:
         tx.one("blob", text="huge", size=250_000)
 
 
-def main(program: str, path: Path, *arguments: str) -> None:
+def main(program: str, address: str, *arguments: str) -> None:
     """Run one program."""
+    path = Path(address)
     if program == "write_until_killed":
-        asyncio.run(write_until_killed(path))
+        asyncio.run(write_until_killed(address))
     elif program == "write_hot":
         asyncio.run(write_hot(path, float(arguments[0])))
     elif program == "fail_a_commit":
@@ -166,4 +171,4 @@ def main(program: str, path: Path, *arguments: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), *sys.argv[3:])
+    main(*sys.argv[1:])

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from ledger.database import DatabaseError, NotRecorded, OutcomeUnknown
-from tests.ledger.engine.parts import emitting, ended
+from tests.ledger.engine.parts import emitting
 from tests.ledger.parts import Held, note
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ async def test_each_write_sees_what_was_written_before_it(engine: Engine) -> Non
         return seen
 
     books = [await engine.open(), await engine.open()]
-    counted = await asyncio.gather(*(book.write("count", count) for book in books for _ in range(20)))
+    counted = await asyncio.gather(*(book.write("count", count, alone=True) for book in books for _ in range(20)))
     assert sorted(counted) == list(range(40)), "two processes never built on the same state"
     for book in books:
         await book.close()
@@ -138,7 +137,7 @@ async def test_a_read_is_one_snapshot_that_writes_neither_wait_for_nor_change(en
 async def test_a_read_cannot_write(engine: Engine) -> None:
     book = await engine.open()
     for work in (note("sneaked in"), lambda tx: tx.many("note", [{"text": "sneaked in"}])):
-        with pytest.raises(Exception, match="readonly"):
+        with pytest.raises(Exception, match=r"read-?only"):
             await book.read(work)
     assert engine.seen() == []
     await book.close()
@@ -181,15 +180,6 @@ async def test_cancelling_callers_loses_no_write_theirs_or_others(waiting_engine
     ended = await asyncio.gather(begun, *queued, return_exceptions=True)
     assert [type(end) for end in ended] == [asyncio.CancelledError, str, asyncio.CancelledError, str]
     assert waiting_engine.seen() == ["begun", "a", "b", "c"], "what was asked for is done; only the answers are not waited for"
-    await book.close()
-
-
-async def test_a_failed_commit_is_unknown_to_all_in_it_and_the_last_write_of_that_process(engine: Engine) -> None:
-    (out,) = await ended(await engine.start("fail_a_commit"))
-    assert json.loads(out) == {"a": "OutcomeUnknown", "b": "OutcomeUnknown", "later": "WritesRefused"}
-    book = await engine.open()
-    assert await book.write("note", note("restarted")) == "restarted"
-    assert engine.seen()[-1] == "restarted"
     await book.close()
 
 

@@ -13,7 +13,7 @@ import pytest
 from ledger.database import NotRecorded
 from ledger.sqlite.ballast import Ballast
 from ledger.sqlite.wal import Wal
-from tests.ledger.engine.parts import Engine, emitting, ended, open_book, start
+from tests.ledger.engine.parts import SqliteEngine, emitting, ended, open_book, start
 from tests.ledger.parts import START_MS, note, notes, open_shell
 
 if TYPE_CHECKING:
@@ -133,8 +133,8 @@ async def test_ballast_lets_a_full_disk_record_more_and_is_rebuilt_when_there_is
     assert steps["check"] == "ok"
 
 
-async def test_an_input_output_error_inside_a_batch_records_nobody_and_ends_all_writing(engine: Engine) -> None:
-    (out,) = await ended(await engine.start("fail_a_statement"))
+async def test_an_input_output_error_inside_a_batch_records_nobody_and_ends_all_writing(sqlite_engine: SqliteEngine) -> None:
+    (out,) = await ended(await sqlite_engine.start("fail_a_statement"))
     told = json.loads(out)
     assert {name: kind for name, (kind, _) in told.items()} == {
         "a": "NotRecorded",
@@ -143,7 +143,7 @@ async def test_an_input_output_error_inside_a_batch_records_nobody_and_ends_all_
         "later": "WritesRefused",
     }
     assert "huge met an error of the disk (disk I/O error): the file may be damaged." in told["a"][1]
-    assert engine.seen() == []
+    assert sqlite_engine.seen() == []
 
 
 def test_the_ballast_is_made_of_real_blocks_for_its_owner_alone(path: Path) -> None:
@@ -205,4 +205,13 @@ async def test_opening_a_crashed_bots_ledger_rewrites_its_wal_unless_a_bot_is_ru
     book = await open_book(left, clock, **options)
     assert [bool(content) for content in written] == [True] * expected
     assert await book.read(lambda tx: [row["text"] for row in tx.all("notes")]) == ["kept"]
+    await book.close()
+
+
+async def test_a_failed_commit_is_unknown_to_all_in_it_and_the_last_of_its_process(sqlite_engine: SqliteEngine) -> None:
+    (out,) = await ended(await sqlite_engine.start("fail_a_commit"))
+    assert json.loads(out) == {"a": "OutcomeUnknown", "b": "OutcomeUnknown", "later": "WritesRefused"}
+    book = await sqlite_engine.open()
+    assert await book.write("note", note("restarted")) == "restarted"
+    assert sqlite_engine.seen()[-1] == "restarted"
     await book.close()

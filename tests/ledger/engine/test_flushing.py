@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ledger.database import DatabaseError, NotRecorded, OutcomeUnknown, WritesRefused
-from ledger.sqlite.batch import QUICK_SECONDS
+from ledger.sqlite.flushing import QUICK_SECONDS
 from ledger.sqlite.locks import gate_holder
-from ledger.sqlite.transactions import MAX_BATCH
 from ledger.sqlite.wal import Wal
+from ledger.writes import MAX_BATCH
 from tests.ledger.engine.parts import open_book
 from tests.ledger.parts import note, notes, open_shell
 from tests.rig import eventually

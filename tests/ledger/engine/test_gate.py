@@ -15,8 +15,9 @@ import pytest
 
 from bench.lifecycle.machine import disk_folder
 from ledger.database import NotRecorded, WritesRefused
-from ledger.sqlite.batch import COPY_AFTER, COPY_OVERDUE, QUICK_SECONDS, BatchRunner
+from ledger.sqlite.batch import COPY_AFTER, COPY_OVERDUE, BatchRunner
 from ledger.sqlite.engine import LONE_AFTER
+from ledger.sqlite.flushing import QUICK_SECONDS
 from ledger.sqlite.locks import WriteGate, gate_holder, hold_instance_lock, instance_holder
 from tests.ledger.engine.parts import all_ready, ended, open_book, start
 from tests.ledger.parts import Held, note, notes, open_shell

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ledger.database import DatabaseError, NotRecorded, OutcomeUnknown
-from ledger.sqlite.transactions import MAX_BATCH
+from ledger.writes import MAX_BATCH
 from tests.ledger.parts import Held, applied, note, notes, open_notebook, open_shell
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import pytest
 from ledger.audit.columns import statements
 from ledger.database import load_statements
 from ledger.records import EFFECT_COLUMNS, OPERATION_COLUMNS
+from ledger.sqlite.batch import SqliteTx, numbered
 from ledger.sqlite.connections import harden
-from ledger.sqlite.transactions import SqliteTx, numbered
 from quotebot.store.columns import TABLES
 from tests.ledger.parts import STATEMENTS, Desk, applied, intent
 

@@ -1,0 +1,205 @@
+"""Sessions with a PostgreSQL server: their settings, and a limit for every call, because a dead network gives no answer at all.
+
+No call is canceled by a request to the server: a canceled COMMIT returns success for rows that no standby has. `Watchdog` shuts the
+socket down instead; the call then fails as it does when the server is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import time
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import psycopg
+from psycopg.types.numeric import Int8BinaryDumper
+
+from ledger.database import DatabaseError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+CONNECT_SECONDS: Final = 2  # for each host of the address
+COMMIT_SECONDS: Final = 2.0  # without an answer, a COMMIT is of unknown outcome
+OVERRUN_SECONDS: Final = 1.0  # beyond the time at which the server itself ends a statement
+WATCH_SECONDS: Final = 0.25
+SERVER_MIN: Final = 150000
+PREPARED_MAX: Final = 1000
+# The session is of no use any more, though the server may be: it was demoted, or a statement's result type changed since.
+STALE: Final = frozenset({"25006", "0A000"})
+# Dead peers are noticed within seconds; ignored on a socket of the machine itself.
+_NETWORK: Final = {"keepalives_idle": 2, "keepalives_interval": 1, "keepalives_count": 2, "tcp_user_timeout": 2000}
+_SETTINGS: Final = {
+    "jit": "off",  # compiling a plan took seconds of the processor
+    "enable_seqscan": "off",  # a plan made while a table was empty stays in use when it is full
+    "synchronous_commit": "on",
+    "client_min_messages": "warning",
+    "bytea_output": "hex",
+    "timezone": "UTC",
+}
+
+
+class Limits(NamedTuple):
+    """Milliseconds after which the server ends a session's wait, statement or idle transaction by itself."""
+
+    lock: int = 2_000
+    statement: int = 10_000
+    idle: int = 1_000  # a stopped process keeps its row locks no longer
+
+
+WRITER: Final = Limits()
+READER: Final = Limits(lock=2_000, statement=60_000, idle=60_000)
+
+
+class Session:
+    """One connection, used by one thread at a time. Only `shut_if_overdue` may be called from another thread."""
+
+    def __init__(self, connection: psycopg.Connection[tuple[Any, ...]], limits: Limits) -> None:
+        self._connection = connection
+        self._cursor = connection.cursor(binary=True)
+        self._control = connection.cursor()
+        self._seconds = limits.statement / 1000 + OVERRUN_SECONDS
+        self._overdue_at: float | None = None  # of the running call, in seconds of time.monotonic
+        self.notices: list[str] = []
+        connection.add_notice_handler(lambda notice: self.notices.append(f"{notice.severity} {notice.sqlstate}"))
+
+    @property
+    def lost(self) -> bool:
+        """True if the connection has ended."""
+        return bool(self._connection.closed)
+
+    @property
+    def failed(self) -> bool:
+        """True if an error ended the open transaction: the server then refuses every statement until it is rolled back."""
+        return bool(self._connection.pgconn.transaction_status != psycopg.pq.TransactionStatus.INTRANS)
+
+    def execute(self, sql: str, parameters: Mapping[str, object] | None = None) -> psycopg.Cursor[tuple[Any, ...]]:
+        """Run one statement. Raises psycopg.Error."""
+        self._overdue_at = time.monotonic() + self._seconds
+        try:
+            return self._cursor.execute(sql, parameters)
+        finally:
+            self._overdue_at = None
+
+    def execute_many(self, sql: str, rows: Sequence[Mapping[str, object]]) -> None:
+        """Run one statement for each row of parameters, without waiting for each result. Raises psycopg.Error."""
+        self._overdue_at = time.monotonic() + self._seconds
+        try:
+            self._cursor.executemany(sql, rows)
+        finally:
+            self._overdue_at = None
+
+    def commit(self) -> str | None:
+        """Commit. Returns what makes the outcome uncertain, or None. Raises psycopg.Error; the outcome is then unknown too.
+
+        A warning says, for example, that the wait for a standby was canceled: the rows are visible and may still be lost.
+        """
+        self.notices.clear()
+        self._overdue_at = time.monotonic() + COMMIT_SECONDS
+        try:
+            status = self._control.execute("COMMIT", prepare=False).statusmessage
+        finally:
+            self._overdue_at = None
+        if status != "COMMIT":
+            return f"the server answered {status}"
+        return "; ".join(self.notices) or None
+
+    def run(self, sql: str) -> list[tuple[Any, ...]]:
+        """Run several statements without parameters in one round trip; return the rows of the last."""
+        self._overdue_at = time.monotonic() + self._seconds
+        try:
+            cursor = self._control.execute(sql, prepare=False)
+            while cursor.nextset():
+                pass
+            return cursor.fetchall() if cursor.description is not None else []
+        finally:
+            self._overdue_at = None
+
+    def useless_after(self, error: psycopg.Error) -> bool:
+        """Tell whether the session cannot be used after this error."""
+        return self.lost or error.sqlstate in STALE
+
+    def close(self) -> None:
+        """Close the connection."""
+        with contextlib.suppress(psycopg.Error):
+            self._connection.close()
+
+    def shut_if_overdue(self, now: float) -> None:
+        """Shut the socket down if the running call is overdue; the call then fails. Called from another thread."""
+        overdue_at = self._overdue_at
+        if overdue_at is None or now < overdue_at:
+            return
+        with contextlib.suppress(OSError, psycopg.Error):
+            descriptor = os.dup(self._connection.fileno())
+            with socket.socket(fileno=descriptor) as held:
+                held.shutdown(socket.SHUT_RDWR)
+
+
+def connect(url: str, *, name: str, limits: Limits, writes: bool) -> Session:
+    """Open a session with the one server that takes writes. Raises psycopg.Error, and DatabaseError for an unsuitable server.
+
+    `name` is shown to the database's operator. `writes`: false for a session that only reads.
+    """
+    settings = {
+        **_SETTINGS,
+        "lock_timeout": str(limits.lock),
+        "statement_timeout": str(limits.statement),
+        "idle_in_transaction_session_timeout": str(limits.idle),
+    }
+    connection = psycopg.connect(
+        url,
+        autocommit=True,  # BEGIN and COMMIT are statements of ours
+        application_name=name,
+        connect_timeout=CONNECT_SECONDS,
+        target_session_attrs="read-write" if writes else "primary",
+        options=" ".join(f"-c {name}={value}" for name, value in settings.items()),
+        **_NETWORK,
+    )
+    try:
+        _require_suitable(connection)
+        connection.prepared_max = PREPARED_MAX
+        for kind in (int, bool):  # one type for every integer, so that a statement is prepared once
+            connection.adapters.register_dumper(kind, Int8BinaryDumper)
+    except BaseException:
+        connection.close()
+        raise
+    return Session(connection, limits)
+
+
+def _require_suitable(connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+    """Raise DatabaseError for a server or database that the ledger cannot use."""
+    info = connection.info
+    if info.server_version < SERVER_MIN:
+        raise DatabaseError(f"The server is PostgreSQL {info.server_version // 10000}; the ledger needs {SERVER_MIN // 10000}.")
+    if info.parameter_status("server_encoding") != "UTF8":
+        raise DatabaseError("The database's encoding is not UTF8. Create it with ENCODING 'UTF8' and LC_COLLATE 'C'.")
+
+
+class Watchdog:
+    """Check of the sessions for overdue calls, every 0.25 s on the loop while `watching` returns any. Belongs to the loop."""
+
+    def __init__(self, watching: Callable[[], Sequence[Session]]) -> None:
+        self._watching = watching
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Check from now on, until no session has a call under way."""
+        if self._timer is None:
+            self._timer = self._loop.call_later(WATCH_SECONDS, self._check)
+
+    def stop(self) -> None:
+        """Stop checking."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _check(self) -> None:
+        self._timer = None
+        sessions = self._watching()
+        for session in sessions:
+            session.shut_if_overdue(time.monotonic())
+        if sessions:
+            self.start()

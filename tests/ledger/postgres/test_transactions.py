@@ -1,0 +1,79 @@
+"""Tests of named statements and rows on PostgreSQL."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from ledger.database import MissingRow
+from ledger.postgres.sessions import WRITER, Session, connect
+from ledger.postgres.transactions import NamedStatement, PostgresTx, Record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+
+@pytest.mark.parametrize(
+    ("text", "sql", "names"),
+    [
+        ("SELECT :b, :a, :b", "SELECT %(b)s, %(a)s, %(b)s", ("b", "a")),
+        ("SELECT (:a)::bigint, 7 % 2", "SELECT (%(a)s)::bigint, 7 %% 2", ("a",)),
+        ("SELECT 'a :b, 5 % ''c'' ' || :d", "SELECT 'a :b, 5 %% ''c'' ' || %(d)s", ("d",)),
+        ("SELECT 1 -- of :a, 5 %\nWHERE :b", "SELECT 1 \nWHERE %(b)s", ("b",)),
+    ],
+)
+def test_parameters_are_converted_outside_literals_casts_and_comments(text: str, sql: str, names: tuple[str, ...]) -> None:
+    statement = NamedStatement(text)
+    assert (statement.sql, statement.names) == (sql, names)
+
+
+def test_a_row_gives_values_by_name_and_in_order_and_becomes_a_dict() -> None:
+    row = Record({"id": 0, "text": 1}, (7, "a"))
+    assert (row["text"], list(row), row.keys(), dict(row)) == ("a", [7, "a"], ["id", "text"], {"id": 7, "text": "a"})
+
+
+@pytest.fixture
+def session(create_database: Callable[[Sequence[str]], str]) -> Iterator[Session]:
+    opened = connect(
+        create_database(["CREATE TABLE kinds (n BIGINT, flag BIGINT, mac BYTEA, text TEXT)"]),
+        name="test",
+        limits=WRITER,
+        writes=True,
+    )
+    yield opened
+    opened.close()
+
+
+def transaction(session: Session, **texts: str) -> PostgresTx:
+    session.run("BEGIN")
+    return PostgresTx(session, {name: NamedStatement(text) for name, text in texts.items()}, [])
+
+
+def test_values_come_back_as_they_went_in(session: Session) -> None:
+    tx = transaction(session, put="INSERT INTO kinds VALUES (:n, :flag, :mac, :text)", get="SELECT * FROM kinds ORDER BY n")
+    rows: list[dict[str, Any]] = [
+        {"n": 1 << 40, "flag": True, "mac": b"\x00mac", "text": "50 % \u2014 'x'"},
+        {"n": 1 << 41, "flag": None, "mac": None, "text": None},
+    ]
+    tx.one("put", **rows[0])
+    tx.many("put", [tuple(rows[1].values())])
+    assert [dict(row) for row in tx.all("get")] == rows
+
+
+def test_a_missing_row_is_named_and_an_error_is_kept_though_the_work_handles_it(session: Session) -> None:
+    tx = transaction(session, none="SELECT 1 WHERE false", wrong="SELECT 1 / :zero")
+    with pytest.raises(MissingRow, match="none found no row"):
+        tx.required("none")
+    with pytest.raises(psycopg.errors.DivisionByZero):
+        tx.one("wrong", zero=0)
+    assert isinstance(tx.trouble, psycopg.errors.DivisionByZero)
+    assert session.failed
+
+
+def test_a_statement_is_prepared_once_whatever_the_size_of_its_integers(session: Session) -> None:
+    tx = transaction(session, get="SELECT n FROM kinds WHERE n = :n")
+    for n in (1, 1 << 20, 1 << 40, True, 2, 3, 4):
+        tx.all("get", n=n)
+    assert session.run("SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE '%kinds%'") == [(1,)]
