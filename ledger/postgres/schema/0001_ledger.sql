@@ -409,4 +409,17 @@ END
 $$;
 CREATE TRIGGER audit_anchor_no_replace BEFORE INSERT ON audit_anchors FOR EACH ROW EXECUTE FUNCTION audit_anchors_grow();
 
+-- The end of a chain, locked: a chain that has no end yet is locked by its name, and looked for again once the lock is there, in a
+-- new snapshot.
+CREATE FUNCTION lock_audit_head(chain TEXT) RETURNS TABLE (event_id BIGINT, seq BIGINT, mac BYTEA)
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+  RETURN QUERY SELECT h.event_id, h.seq, h.mac FROM audit_heads AS h WHERE h.aggregate_id = chain FOR UPDATE;
+  IF NOT FOUND THEN
+    PERFORM pg_advisory_xact_lock(hashtextextended(chain, 0));
+    RETURN QUERY SELECT h.event_id, h.seq, h.mac FROM audit_heads AS h WHERE h.aggregate_id = chain FOR UPDATE;
+  END IF;
+END
+$$;
+
 INSERT INTO meta (name, value) VALUES ('ledger_id', left(replace(gen_random_uuid()::text, '-', ''), 8));

@@ -283,6 +283,20 @@ async def test_a_running_bot_goes_on_with_its_key_until_its_next_start(run_audit
     assert f"Key {old} signed 1 events after a newer one had come in" in done.stderr
 
 
+async def test_the_system_chains_of_several_writers_are_shown_together(run_audit: Run, dead: Path) -> None:
+    for writer in ("b", "a", "b"):
+        async with open_ledger(load_settings()) as bot:
+            bot.audit.system_chain = f"system/{writer}"
+            await say(bot)
+    assert rows(dead, "SELECT count(*) FROM audit_heads WHERE aggregate_id = 'system'") == [(1,)]
+    done = await asyncio.to_thread(run_audit, "show", "system", "--limit", "4", "--json")
+    chains = [event["aggregate_id"] for event in json.loads(done.stdout)["events"]]
+    assert chains == ["system", "system/b", "system/a", "system/b"]
+    done = await asyncio.to_thread(run_audit, "show", "system/b", "--json")
+    assert [event["seq"] for event in json.loads(done.stdout)["events"]] == [1, 2]
+    assert (await asyncio.to_thread(run_audit, "verify")).returncode == 0
+
+
 async def test_a_bot_that_starts_after_the_rotation_signs_with_the_new_key(run_audit: Run, dead: Path) -> None:
     assert (await asyncio.to_thread(run_audit, "rotate-key")).returncode == 0
     async with open_ledger(load_settings()) as bot:

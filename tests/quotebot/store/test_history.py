@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ledger.audit.history import Finding
+    from ledger.database import Tx
 
 BOUND: Final = sorted(name for name, table in TABLES.items() if table.bound)
 CELLS: Final = [
@@ -306,3 +307,21 @@ def test_a_command_that_was_put_in_carried_out_and_removed_is_found(copy: Path) 
     found = found_in(copy)
     assert found is not None
     assert (found.table, found.row) == ("operations", key)
+
+
+async def test_skipped_numbers_are_known_from_the_newest_of_several_system_chains(tmp_path: Path) -> None:
+    async with bench_at(tmp_path / "ledger.db") as bench:
+        for writer, last in (("", 10), ("/b", 20), ("/a", 30)):
+            bench.ledger.audit.system_chain = f"system{writer}"
+
+            def work(tx: Tx, last: int = last) -> None:
+                tx.one("skip_quote_numbers", year=2026, last=last)
+                history.skipped(tx, bench.ledger.audit, {2026: last}, "operator", MORNING)
+
+            await bench.ledger.database.write("skip", work)
+        assert await bench.ledger.database.read(history.wrong_numbers) == {}
+    assert found_in(tmp_path / "ledger.db") is None
+    edited(tmp_path / "ledger.db", "UPDATE quote_numbers SET last = 20")
+    found = found_in(tmp_path / "ledger.db")
+    assert found is not None
+    assert (found.table, found.meaning) == ("quote_numbers", "column last is 20; the audit says 30: it was edited")
