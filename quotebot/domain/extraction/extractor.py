@@ -97,7 +97,7 @@ def _items(found: Sequence[Token], names: Names) -> list[Item]:
     while index < len(found):
         token = found[index]
         length, sku = names.longest(found, index)
-        if length <= 1 and names.is_per(found, index):
+        if length <= 1 and (names.is_per(found, index) or _shares(items, found[index : index + 3])):
             items.append(Item("per", token.text, token.start, token.end))
         elif length:
             items.append(Item("product", "", token.start, found[index + length - 1].end, sku=sku))
@@ -105,6 +105,14 @@ def _items(found: Sequence[Token], names: Names) -> list[Item]:
             items.append(_named(token))
         index += max(length, 1)
     return items
+
+
+def _shares(items: Sequence[Item], found: Sequence[Token]) -> bool:
+    """Return whether tokens after a product or a unit mean "per 10 users"."""
+    if not items or items[-1].kind not in ("product", "unit") or len(found) < 3:  # noqa: PLR2004 -- the three tokens
+        return False
+    per, count, unit = found
+    return known.means_per(per.text) and known.value(count) is not None and known.english(unit.text) in known.UNITS
 
 
 def _mention_start(items: Sequence[Item], index: int) -> int:

@@ -259,7 +259,7 @@ _GERMAN: Final[Mapping[str, str]] = {
     }.items()
     for german in words.casefold().split()
 }
-# "per", by language: also a product's name, unless a word follows that no name is followed by.
+# "per", by language beside English: also a product's name, unless a word follows that no name is followed by.
 _PER: Final[Mapping[str, str]] = {"de": "pro"}
 _SINGULARS: Final = _words("nutzer benutzer anwender platz stück einheit")  # of units that are read as a plural
 _AFTER_NAME: Final = (
@@ -302,9 +302,19 @@ def either(word: str) -> str:
     return f"(?:{'|'.join((word, *own))})"
 
 
+def means_per(word: str) -> bool:
+    """Return whether a word can mean "per"."""
+    return word in ("per", _PER.get(language.current()))
+
+
 def is_per(word: str, following: str) -> bool:
-    """Return whether a word means "per" before the following one: "pro Monat", but neither "pro für" nor "pro Lizenzen"."""
+    """Return whether a word means "per" before the following one: "pro Monat", but neither "pro für" nor "pro Lizenzen".
+
+    An English time is no share of a quantity: "10 pro per month" are ten.
+    """
     meant = english(following)
+    if word == "per":
+        return meant not in TERM_MONTHS and meant != "annum"
     plural = meant in UNITS and meant.endswith("s") and following not in _SINGULARS
     return word == _PER.get(language.current()) and not plural and meant not in _AFTER_NAME and number(following) is None
 

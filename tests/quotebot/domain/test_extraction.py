@@ -202,6 +202,8 @@ def test_a_percentage_beside_a_tax_or_a_payment_is_no_discount_but_asked_about(s
         ("20 SSO pro Kunde für Acme", [], ["20 SSO pro Kunde"]),
         ("10 Nutzer pro Monat für Acme", [], ["10 Nutzer pro Monat"]),
         ("10 pro nutzer für Acme", [], ["10 pro nutzer"]),
+        ("20 Support pro 10 Nutzer für Acme", [], ["20 Support pro 10"]),
+        ("20 Support, pro 10 Nutzer für Acme", [(20, "support"), (10, "pro")], []),
         ("20 SSO für Acme, Pro Standort 5 Nutzer", [(20, "sso")], ["Pro Standort", "5"]),
         ("20 SSO für Acme, 5 EUR pro Monat", [(20, "sso")], []),
         ("20 SSO für Acme, Abrechnung pro Jahr", [(20, "sso")], []),
@@ -220,6 +222,22 @@ def test_the_german_word_pro_before_a_noun_is_no_product(text: str, lines: list[
     found = extract(text, CATALOGUE)
     assert [(line.quantity, line.sku) for line in found.lines] == lines
     assert [remark.excerpt for remark in found.open_questions if remark.code != "no_lines"] == doubts
+
+
+@pytest.mark.parametrize(
+    ("text", "lines", "doubts"),
+    [
+        ("20 sso per site for Acme", [], ["20 sso per site"]),
+        ("150 pro and 20 sso per site for Acme", [(150, "pro")], ["20 sso per site"]),
+        ("20 support per 10 users for Acme", [], ["20 support per 10"]),
+        ("10 pro per month for Acme", [(10, "pro")], []),
+        ("10 pro at $8 per seat for Acme", [(10, "pro")], []),
+    ],
+)
+def test_a_share_of_something_is_no_quantity(text: str, lines: list[tuple[int, str]], doubts: list[str]) -> None:
+    found = extract(text, CATALOGUE)
+    assert [(line.quantity, line.sku) for line in found.lines] == lines
+    assert [remark.excerpt for remark in found.open_questions if remark.code == "word"] == doubts
 
 
 def test_pro_stays_a_product_where_the_installation_speaks_english() -> None:
