@@ -460,12 +460,13 @@ def save_nothing(run: Run, payload: Payload, loaded: object, decision: Decision)
 
 
 def load_absences(run: Run, payload: DelegateApprovals) -> tuple[Delegation, ...]:
-    """Load the absences in which the delegate takes part; to end an absence, those of the absent person."""
+    """Load the absences of the absent person, and those in which the delegate takes part."""
     since = run.asked.received_at if payload.since is None else payload.since
+    found = approval_store.delegations_of(run.tx, run.asked.team_id, payload.absent, since)
+    own = tuple(each for each in found if each.absent == payload.absent)
     if payload.delegate is None:
-        found = approval_store.delegations_of(run.tx, run.asked.team_id, payload.absent, since)
-        return tuple(each for each in found if each.absent == payload.absent)
-    return approval_store.delegations_of(run.tx, run.asked.team_id, payload.delegate, since)
+        return own
+    return tuple(dict.fromkeys((*own, *approval_store.delegations_of(run.tx, run.asked.team_id, payload.delegate, since))))
 
 
 def delegate(run: Run, payload: DelegateApprovals, away: tuple[Delegation, ...]) -> Decision:

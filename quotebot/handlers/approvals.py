@@ -349,8 +349,8 @@ def _reminders(
 def delegate(asked: Asked, command: DelegateApprovals, rules: Rules, away: tuple[Delegation, ...] = ()) -> Decision:
     """Delegate the user's decisions to a person of equal or higher authority, until the user is back.
 
-    `away` are the absences in which the delegate takes part, of an end those that end. Delegation is not transitive: the delegate's
-    own delegate is not asked.
+    `away` are the user's absences, and those in which the delegate takes part. A new absence replaces the user's others that it
+    overlaps; their delegates are told. Delegation is not transitive: the delegate's own delegate is not asked.
     """
     where = f"delegation:{command.absent}"
     code = _objection(asked, command, rules, away)
@@ -368,7 +368,10 @@ def delegate(asked: Asked, command: DelegateApprovals, rules: Rules, away: tuple
         since = asked.received_at if command.since is None else command.since
         covered = Delegation(command.absent, command.delegate, since, command.until, command.reason)
         said = approval_messages.covering(covered, asked.received_at, rules.zone_of(command.delegate))
-        told = {command.delegate: said}
+        replaced = [each.delegate for each in away if each.absent == command.absent and each.overlaps(since, command.until)]
+        told = dict.fromkeys(replaced, approval_messages.covering_replaced(command.absent, command.delegate)) | {
+            command.delegate: said
+        }
     later = {} if command.since is None else {"since": command.since}
     after = {"absent": command.absent, "delegate": command.delegate, **later, "until": command.until}
     return Decision(

@@ -255,6 +255,13 @@ def covering_ended(absent: str) -> str:
     return _("You no longer cover for {person}. Approval requests for them go to them again.", person=messages.mention(absent))
 
 
+def covering_replaced(absent: str, instead: str) -> str:
+    """Tell a delegate, in a direct message, that the absent person named another one for an overlapping time."""
+    return _(
+        "You no longer cover for {person}: {instead} does.", person=messages.mention(absent), instead=messages.mention(instead)
+    )
+
+
 def _absence(delegation: Delegation, user: str, zone: str) -> str:
     first, last = local_day(delegation.since, zone), local_day(delegation.until - 1, zone)
     why = "" if delegation.reason is None else f" ({messages.short(delegation.reason, 200)})"

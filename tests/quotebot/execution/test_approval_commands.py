@@ -362,6 +362,23 @@ async def test_the_newest_delegation_of_a_person_is_in_force_until_it_ends(bench
 DAY: Final = 24 * HOUR
 
 
+async def test_the_delegate_of_a_cover_that_another_one_replaces_is_told(bench: Bench) -> None:
+    rules = replace(RULES, approvers={**RULES.approvers, "cfo": ("U0CFO", "U0CFO2")})
+    executor = Executor(bench.ledger, rules, lambda _, high: high, MATRIX)
+    for number, (instead, first, back) in enumerate([("U0CFO", 0, 4), ("U0CFO", 20, 30)]):
+        command = DelegateApprovals("U0VP", instead, MORNING + back * DAY, MORNING + first * DAY)
+        await done(bench, executor, by(bench, command, f"d{number}", "U0VP", aggregate_id="delegation:U0VP"))
+    longer = DelegateApprovals("U0VP", "U0CFO", MORNING + 5 * DAY)
+    row = await done(bench, executor, by(bench, longer, "longer", "U0VP", aggregate_id="delegation:U0VP"))
+    assert [(user, text.startswith("You cover for <@U0VP>")) for user, text in told(bench, row["id"])] == [("U0CFO", True)]
+    bench.clock.advance(1)
+    other = DelegateApprovals("U0VP", "U0CFO2", MORNING + 9 * DAY, MORNING + 3 * DAY)
+    row = await done(bench, executor, by(bench, other, "other", "U0VP", aggregate_id="delegation:U0VP"))
+    (former, _), (user, _) = told(bench, row["id"])
+    assert (former, user) == ("U0CFO", "U0CFO2")
+    assert told(bench, row["id"])[0][1] == "You no longer cover for <@U0VP>: <@U0CFO2> does."
+
+
 def told(bench: Bench, operation_id: int) -> list[tuple[str, str]]:
     """Return the people whom a command tells in a direct message, with the texts."""
     rows = bench.rows("SELECT payload FROM effects WHERE operation_id = ? AND class = 'slack.reply' ORDER BY id", operation_id)
