@@ -84,15 +84,15 @@ def read_measures(tx: Tx, now: int) -> Measures:
 
 
 async def fold(ledger: Ledger, *, at_once: int = FOLD_ROWS) -> int:
-    """Add the rows since the last fold to the totals; returns how many rows those were. A housekeeping job.
+    """Add the rows since the last fold to the totals; returns how many ids those have. A housekeeping job.
 
-    Each transaction counts at most `at_once` rows of each table.
+    Each transaction counts at most `at_once` ids of each table. It is `alone`, so no row with a smaller id commits after it.
     """
     folded = 0
     while True:
-        rows = await ledger.database.write("measures.fold", partial(_fold_some, at_once=at_once))
-        folded += rows
-        if rows == 0:
+        ids = await ledger.database.write("measures.fold", partial(_fold_some, at_once=at_once), alone=True)
+        folded += ids
+        if ids == 0:
             return folded
 
 
@@ -100,12 +100,12 @@ def _fold_some(tx: Tx, at_once: int) -> int:
     (last_event, last_attempt), (events_upto, attempts_upto, counts) = _last_ids(tx), _totals(tx)
     event = min(last_event, events_upto + at_once)
     attempt = min(last_attempt, attempts_upto + at_once)
-    rows = max(0, event - events_upto) + max(0, attempt - attempts_upto)
-    if rows == 0:
+    ids = max(0, event - events_upto) + max(0, attempt - attempts_upto)
+    if ids == 0:
         return 0
     _count(tx, counts, (events_upto, event), (attempts_upto, attempt))
     tx.one("put_meta", name=META, value=_text(event, attempt, counts))
-    return rows
+    return ids
 
 
 def checkpoint(tx: Tx) -> None:
@@ -123,13 +123,13 @@ class Recount:
 
 
 def recount(tx: Tx) -> Recount:
-    """Count all rows that the stored totals include once more; all rows there are if those cannot be read."""
+    """Count all rows that the stored totals include once more. If those cannot be read: none but the base, to which a fold adds."""
     stored, base = (None if (row := tx.one("meta", name=name)) is None else str(row["value"]) for name in (META, BASE))
     (last_event, last_attempt), (events, attempts, counts) = _last_ids(tx), _totals(tx, BASE)
     try:
         events_upto, attempts_upto, _ = _totals(tx)
     except (ValueError, LookupError, TypeError, AttributeError):
-        events_upto, attempts_upto = last_event, last_attempt
+        events_upto, attempts_upto = events, attempts
     events_upto, attempts_upto = max(events, min(events_upto, last_event)), max(attempts, min(attempts_upto, last_attempt))
     _count(tx, counts, (events, events_upto), (attempts, attempts_upto))
     value = _text(events_upto, attempts_upto, counts)

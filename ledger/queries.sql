@@ -549,6 +549,11 @@ SELECT min(until_at) AS due FROM gates WHERE until_at > :now;
 -- name: last_audit_id
 SELECT max(id) AS id FROM audit_events;
 
+-- name: next_audit_ids
+-- The ids of the next :count events, one a row, or the first alone if the others follow it; and the schema version of events that
+-- are numbered so: 1 here, where ids have no gaps.
+SELECT coalesce(max(id), 0) + 1 AS id, 1 AS schema_version FROM audit_events WHERE :count > 0;
+
 -- name: audit_head
 SELECT event_id, seq, mac FROM audit_heads WHERE aggregate_id = :aggregate_id;
 
@@ -645,6 +650,18 @@ RETURNING *;
 SELECT
   (SELECT count(*) FROM audit_events) AS events, (SELECT min(id) FROM audit_events) AS first_event_id,
   (SELECT count(*) FROM audit_heads) AS heads;
+
+-- name: audit_event_back
+-- The event that has `back` newer ones.
+SELECT id FROM audit_events ORDER BY id DESC LIMIT 1 OFFSET :back;
+
+-- name: audit_place_before
+-- The last place of a chain that is taken by an event before this one. It reads the whole table: for a chain known to be faulty.
+SELECT coalesce(max(seq), 0) AS seq FROM audit_events WHERE aggregate_id = :aggregate_id AND id < :before;
+
+-- name: audit_place_taken_twice
+-- Where a chain forks. It reads the whole table: for an audit known to be faulty.
+SELECT max(id) AS id, aggregate_id, seq FROM audit_events GROUP BY aggregate_id, seq HAVING count(*) > 1 ORDER BY max(id) LIMIT 1;
 
 -- name: audit_events_after
 -- Each event with the one before it in its chain and with its chain's head.
@@ -743,10 +760,11 @@ SELECT * FROM attempts WHERE operation_id = :operation_id ORDER BY fence;
 SELECT at FROM audit_events ORDER BY id DESC LIMIT 1;
 
 -- name: audit_time
-SELECT at FROM audit_events WHERE id = :id;
+-- The first event from this id on.
+SELECT id, at FROM audit_events WHERE id >= :id ORDER BY id LIMIT 1;
 
 -- name: audit_page
-SELECT * FROM audit_events WHERE id >= :first AND id < :first + :limit ORDER BY id;
+SELECT * FROM audit_events WHERE id >= :first ORDER BY id LIMIT :limit;
 
 -- name: audit_chain_since
 -- One user action in its quote's chain, walked back from the end to the time it began.
@@ -758,10 +776,15 @@ WITH RECURSIVE walk (id) AS (
 )
 SELECT e.* FROM walk AS w CROSS JOIN audit_events AS e WHERE e.id = w.id AND e.correlation_id = :correlation_id ORDER BY e.id;
 
--- name: newest_of_chain
--- The newest event of a chain that has one of two types, walked back from the end.
+-- name: system_chains
+-- The chains of events without an aggregate: `system`, and `system/` with the name of each of several writers.
+SELECT aggregate_id FROM audit_heads
+WHERE aggregate_id = 'system' OR aggregate_id > 'system/' AND aggregate_id < 'system0' ORDER BY aggregate_id;
+
+-- name: newest_of_system
+-- The newest event without an aggregate that has one of two types, walked back from the ends of the chains.
 WITH RECURSIVE walk (id) AS (
-  SELECT event_id FROM audit_heads WHERE aggregate_id = :aggregate_id
+  SELECT event_id FROM audit_heads WHERE aggregate_id = 'system' OR aggregate_id > 'system/' AND aggregate_id < 'system0'
   UNION ALL
   SELECT e.previous_id FROM walk AS w JOIN audit_events AS e ON e.id = w.id WHERE e.previous_id IS NOT NULL
 )

@@ -298,7 +298,7 @@ def begin_generation(
     have been executed in the lost part.
 
     The ledger must have an epoch; every other epoch is closed and its claims are released. `number` is higher than that of every
-    known generation.
+    known generation. The write is `alone`: the newest command's id separates those of the backup from later ones.
     """
     for row in tx.all("unsettled_effects"):
         _mark_uncertain(ledger, tx, now, Effect.of(row))

@@ -45,7 +45,7 @@ MISTAKES = range(1, 25)
 async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
     """Yield a ledger with a second connection to its file."""
     clock = ManualClock()
-    place = SqlitePlace(tmp_path / "ledger.db", clock.now_ms())
+    place = SqlitePlace(tmp_path / "ledger.db")
     database = await place.open(clock)
     epoch = await begin_epoch(database, clock.now_ms(), role="bot", build="1")
     with closing(place.shell()) as shell:

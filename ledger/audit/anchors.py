@@ -2,8 +2,11 @@
 
 The chains reveal every change to the file except one: replacing the whole file by an older copy. Only data kept elsewhere reveals
 that. Each anchor is therefore also written as a line of `audit-anchors.log` beside the ledger and of the log stream. Copy either to
-a place that nobody with write access to the ledger can change. Anchors do not block writers: the heads are read in one snapshot on
-the reader, and an anchor is one row.
+a place that nobody with write access to the ledger can change.
+
+An anchor covers every event up to its last id and none that comes later, also where events commit out of the order of their ids:
+a write that is `alone` reads that id. It does nothing else, so writers hardly wait: the heads are read in one snapshot on the
+reader and walked back to that id, and an anchor is one row.
 """
 
 from __future__ import annotations
@@ -94,7 +97,7 @@ async def keep_anchors(ledger: Ledger, folder: Path) -> Anchor | None:
 
     def newest(tx: Tx) -> tuple[Anchor | None, int]:
         row = tx.one("last_audit_anchor")
-        return (None if row is None else Anchor.of(row)), tx.required("last_audit_id")["id"] or 0
+        return (None if row is None else Anchor.of(row)), _last_event_id(tx)
 
     if not anchor_due(*await ledger.database.read(newest), now):
         return None
@@ -103,7 +106,8 @@ async def keep_anchors(ledger: Ledger, folder: Path) -> Anchor | None:
 
 async def write_anchor(ledger: Ledger, folder: Path, now: int) -> Anchor | None:
     """Seal the ends of all chains and copy the anchor out; None when the newest anchor already covers every event."""
-    standing = await ledger.database.read(chain_ends)
+    upto = await ledger.database.write("audit.barrier", _last_event_id, brief=True, alone=True)
+    standing = await ledger.database.read(lambda tx: chain_ends(tx, upto))
     key_id, key = ledger.audit.keyring.current
     seal = anchor_seal(key, now, *standing)
 
@@ -140,22 +144,26 @@ def read_lines(text: str) -> list[Anchor]:
     return anchors
 
 
-def chain_ends(tx: Tx, upto: int | None = None) -> ChainEnds:
-    """Return the ends of all chains now, or when `upto` was the newest event: then the events must already be verified.
+def chain_ends(tx: Tx, upto: int) -> ChainEnds:
+    """Return the ends of all chains when `upto` was the newest event; every event up to it must be committed.
 
     Uses the memory of one page of heads: the JSON list that is hashed is never held as a whole.
     """
     digest, chains, after = hashlib.sha256(b"["), 0, ""
     while page := tx.all("audit_head_page", after=after, limit=PAGE_ROWS):
         last: str = page[-1]["aggregate_id"]
-        heads = page if upto is None else tx.all("audit_heads_at", after=after, last=last, upto=upto)
+        heads = tx.all("audit_heads_at", after=after, last=last, upto=upto)
         if heads:
             listed = _encode([(aggregate_id, event_id, seq, mac.hex()) for aggregate_id, event_id, seq, mac in heads])
             digest.update((b"," if chains else b"") + listed[1:-1].encode())  # without its brackets
         chains, after = chains + len(heads), last
     digest.update(b"]")
-    last_event_id = tx.required("last_audit_id")["id"] or 0 if upto is None else upto
-    return ChainEnds(last_event_id, chains, digest.hexdigest())
+    return ChainEnds(upto, chains, digest.hexdigest())
+
+
+def _last_event_id(tx: Tx) -> int:
+    last: int | None = tx.required("last_audit_id")["id"]
+    return last or 0
 
 
 def _with_macs(tx: Tx, after: int) -> Iterator[Anchor]:

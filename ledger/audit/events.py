@@ -9,6 +9,10 @@ Events are passed to the database while the transaction runs and are chained rig
 An event's MAC covers every column and the previous MAC in its aggregate's chain, so an edit, a deletion in the middle or a swap
 breaks the chain from there on. The seal of a chain's head covers the end of the chain: a truncated chain no longer matches it.
 
+The engine gives the ids, and the schema version of an event says how they follow: with one writer (SQLite) they are consecutive
+over all chains (1); with several (PostgreSQL) they have gaps and commit out of order, and only grow along each chain (2). See
+docs/decisions/0016-audit-ids-may-have-gaps.md.
+
 Events also bind the tables. Temporary triggers on the writer's connection report each row of a bound table
 (ledger/audit/columns.py) that a statement inserts, updates or deletes. Right before COMMIT `Binding` reads these rows once more and
 adds `bound` to the `after` of an event of the same commit and chain: {table: {key: digest}}, None for a deleted row.
@@ -19,6 +23,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import orjson
@@ -118,7 +123,9 @@ def anchor_seal(key: bytes, at: int, last_event_id: int, chains: int, heads_sha2
 
 
 SYSTEM_CHAIN: Final = "system"  # events without an aggregate
-SCHEMA_VERSION: Final = 1
+WITH_GAPS: Final = (
+    2  # schema version of events whose ids only grow along a chain; those of version 1 are consecutive over all chains
+)
 
 LEDGER_EVENTS = frozenset(
     {
@@ -188,18 +195,31 @@ class Entry(NamedTuple):
 
 
 _AFTER_AGGREGATE: Final = Entry._fields.index("aggregate_id") + 1
+_chain_of = attrgetter("aggregate_id")
 
 
 class Audit:
     """Writer of audit events. `domain_events` are the product's additional event types; `keyring` signs the chains.
 
     `terminal_user` is the system user of a process started in a terminal: each event of an operator names that user.
+    `system_chain` is the chain of events without an aggregate: `system`, or `system/` and the name of this writer where several
+    write one ledger, so that they do not wait for each other at one head.
     """
 
-    def __init__(self, domain_events: frozenset[str], keyring: Keyring, *, terminal_user: str | None = None) -> None:
+    def __init__(
+        self,
+        domain_events: frozenset[str],
+        keyring: Keyring,
+        *,
+        terminal_user: str | None = None,
+        system_chain: str = SYSTEM_CHAIN,
+    ) -> None:
+        if not is_system_chain(system_chain):
+            raise ValueError(f"{system_chain!r} is no chain of events without an aggregate")
         self._known = LEDGER_EVENTS | domain_events
         self.keyring = keyring
         self.terminal_user = terminal_user
+        self.system_chain = system_chain
 
     def of_operation(
         self,
@@ -297,16 +317,23 @@ class Audit:
         )
 
     def chain(self, tx: Tx, entries: Sequence[Entry]) -> None:
-        """Append the entries of one commit to their chains. The database calls this right before COMMIT."""
+        """Append the entries of one commit to their chains. The database calls this right before COMMIT.
+
+        The heads are read first, in order, and the ids after them: an engine with several writers locks the heads as they are read,
+        so that the ids of a chain grow and no two commits wait for each other.
+        """
         if not entries:
             return
+        if self.system_chain != SYSTEM_CHAIN:
+            entries = [_in_system_chain(entry, self.system_chain) for entry in entries]
         key_id, key = self.keyring.current
-        event_id: int = tx.required("last_audit_id")["id"] or 0
-        heads: dict[str, ChainHead] = {}
+        heads = {chain: _head(tx, chain) for chain in sorted(set(map(_chain_of, entries)))}
+        given = tx.all("next_audit_ids", count=len(entries))
+        first, schema_version = given[0]
+        event_ids = range(first, first + len(entries)) if len(given) == 1 else [row["id"] for row in given]
         rows = []
-        for entry in entries:
-            head = heads.get(entry.aggregate_id) or _head(tx, entry.aggregate_id)
-            event_id += 1
+        for event_id, entry in zip(event_ids, entries, strict=True):
+            head = heads[entry.aggregate_id]
             values = (
                 event_id,
                 entry.at,
@@ -315,7 +342,7 @@ class Audit:
                 head.seq + 1,
                 head.event_id,
                 *entry[_AFTER_AGGREGATE:],
-                SCHEMA_VERSION,
+                schema_version,
                 key_id,
             )
             mac = values_mac(key, head.mac, values)
@@ -323,6 +350,15 @@ class Audit:
             heads[entry.aggregate_id] = ChainHead(event_id, head.seq + 1, mac)
         tx.many("insert_audit", rows)
         tx.many("put_audit_head", [_sealed(key_id, key, aggregate_id, head) for aggregate_id, head in heads.items()])
+
+
+def is_system_chain(aggregate_id: str) -> bool:
+    """Tell whether a chain holds events without an aggregate: `system`, or that of one of several writers."""
+    return aggregate_id == SYSTEM_CHAIN or aggregate_id.startswith(f"{SYSTEM_CHAIN}/")
+
+
+def _in_system_chain(entry: Entry, chain: str) -> Entry:
+    return entry._replace(aggregate_id=chain) if entry.aggregate_id == SYSTEM_CHAIN else entry
 
 
 def _head(tx: Tx, aggregate_id: str) -> ChainHead:

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
 from ledger import keys
-from ledger.audit.events import BOUND, BOUND_EVENT, LEDGER_EVENTS, key_text, row_digest
+from ledger.audit.events import BOUND, BOUND_EVENT, LEDGER_EVENTS, SYSTEM_CHAIN, is_system_chain, key_text, row_digest
 from ledger.keys import dumps, loads
 from ledger.machine import EFFECT_ARROWS, OPERATION_ARROWS, EffectState, OperationState
 
@@ -83,7 +83,7 @@ class TableReplay:
         self._scratch.close()
 
     def see(self, event: Row | Mapping[str, Any]) -> None:
-        """Process one verified event. Call it in the order of ids."""
+        """Process one verified event. Call it in the order of ids: the later of two events about one row has the greater id."""
         self._queue.see(event)
         event_type, text = event["event_type"], event["after"]
         bound = text is not None and _BOUND_MARK in text
@@ -98,11 +98,12 @@ class TableReplay:
             )
         added = None if self._words is None else self._words.read(event_type, after)
         if added is not None:
-            known = self.of(event["aggregate_id"]) or {}
-            self._scratch.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (event["aggregate_id"], dumps({**known, **added})))
+            chain = SYSTEM_CHAIN if is_system_chain(event["aggregate_id"]) else event["aggregate_id"]
+            known = self.of(chain) or {}
+            self._scratch.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (chain, dumps({**known, **added})))
 
     def of(self, chain: str) -> dict[str, Any] | None:
-        """Return the facts of a chain after its last event, or None."""
+        """Return the facts of a chain after its last event, or None. `system` has those of every writer's system chain."""
         row = self._scratch.execute("SELECT facts FROM facts WHERE chain = ?", (chain,)).fetchone()
         found: dict[str, Any] | None = None if row is None else loads(row[0])
         return found

@@ -1,8 +1,12 @@
 """Verification of the audit: proves that it is complete and unchanged, or names the first faulty row.
 
 Everything is read in one snapshot, page by page, so memory does not grow with the ledger. The order makes "first" exact: the seals
-of the heads, then every event by its id (ids have no gaps, so a missing row is known by its number; its MAC follows from rows that
-were proven before it), then whether the heads match the existing events, then the anchors, last those kept elsewhere.
+of the heads, then every event by its id (its MAC follows from rows that were proven before it), then whether the heads match the
+existing events, then the anchors, last those kept elsewhere.
+
+A missing event is known by its number if the ids are consecutive, as the schema version of the event after it says. If ids have
+gaps, it is known by its place: the next event of its chain follows another one, or the sealed head names an event that is not
+there. It is then named by chain and place (`Q-2026-0042 #7`), because no row that can be trusted says its id.
 
 Keys: an event may be signed with any key of the keyring, but keys must come into use in the order of their files. An older key may
 continue beside a newer one, because a bot signs with the key it started with. `KeyUse` reports how often and until when, so that an
@@ -19,7 +23,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from ledger.audit.anchors import Anchor, chain_ends
-from ledger.audit.events import EMPTY, EVENT_COLUMNS, ChainHead, anchor_seal, head_seal, values_mac
+from ledger.audit.events import EMPTY, EVENT_COLUMNS, WITH_GAPS, ChainHead, anchor_seal, head_seal, values_mac
 from ledger.audit.history import Fault, Finding
 from ledger.database import DatabaseError
 
@@ -92,7 +96,7 @@ def verify_within(
     tx: Tx, keyring: Keyring, *, events_max: int, replay: Callable[[], TableReplay] | None = None
 ) -> VerificationReport | None:
     """Verify inside an open transaction, as `verify` does, or return None when there are more than `events_max` events."""
-    if (tx.required("last_audit_id")["id"] or 0) > events_max:
+    if tx.one("audit_event_back", back=events_max) is not None:
         return None
     return _Verification(tx, keyring, (), every_anchor=False, replay=replay).run()
 
@@ -150,7 +154,11 @@ class _Verification:
         self._every_anchor = every_anchor
         self._replay = None if replay is None else replay()
         self._marks: dict[int, tuple[int, bytes]] = {}  # at the last event of each anchor: chains so far, its MAC
+        self._last = 0  # id of the last proven event
+        self._numbered: int | None = None  # its schema version
         self._heads_seen = 0
+        self._places = 0  # events that the heads count
+        self._cut: tuple[int, str] | None = None  # first event that a head names and that is not there, and its chain
         self._empty_head: str | None = None  # aggregate id of a head that names an event of another chain
         self.report = VerificationReport()
 
@@ -176,11 +184,14 @@ class _Verification:
 
     def tail(self) -> Finding | None:
         """Verify the newest page of events, the ends of their chains and the newest anchor, and return the fault."""
-        last: int = self._tx.required("last_audit_id")["id"] or 0
-        self.report.events = max(0, last - PAGE_ROWS)
+        before = self._tx.one("audit_event_back", back=PAGE_ROWS)
+        self._last = 0 if before is None else before["id"]
         try:
-            for aggregate_id in self._events():
-                self._sealed_head(self._tx.required("audit_head_sealed", aggregate_id=aggregate_id))
+            for aggregate_id in sorted(self._events()):
+                head = self._tx.required("audit_head_sealed", aggregate_id=aggregate_id)
+                self._sealed_head(head)
+                if self._tx.one("audit_mac", id=head["event_id"]) is None:
+                    raise self._cut_off(head["event_id"], aggregate_id)
             newest = self._tx.one("last_audit_anchor")
             if newest is not None:
                 anchor = Anchor.of(newest)
@@ -211,10 +222,14 @@ class _Verification:
         reach = 0
         for row in self._rows(HEADS, "audit_heads_after", "aggregate_id", ""):
             self._sealed_head(row)
-            if row["event_aggregate_id"] not in (None, row["aggregate_id"]):
+            named = (row["event_id"], row["aggregate_id"])
+            if row["event_aggregate_id"] is None:
+                self._cut = min(self._cut or named, named)
+            elif row["event_aggregate_id"] != row["aggregate_id"]:
                 self._empty_head = self._empty_head or row["aggregate_id"]
             reach = max(reach, row["event_id"])
             self._heads_seen += 1
+            self._places += row["seq"]
         return reach
 
     def _sealed_head(self, row: Row) -> None:
@@ -232,20 +247,24 @@ class _Verification:
             )
 
     def _events(self) -> set[str]:
-        """Verify the events after `report.events`; return the chains they belong to."""
+        """Verify the events after the last proven one; return the chains they belong to."""
         report, chains = self.report, set[str]()
-        for row in self._rows(EVENTS, "audit_events_after", "id", report.events):
-            expected = report.events + 1
-            if row["id"] != expected:
-                raise _TamperedError(Fault.MISSING, EVENTS, expected, f"the event was deleted; the next one there is {row['id']}")
+        for row in self._rows(EVENTS, "audit_events_after", "id", self._last):
+            event_id = row["id"]
+            jumps = event_id != self._last + 1 and row["schema_version"] != WITH_GAPS
+            if jumps and self._numbered != WITH_GAPS and not self._may_jump(row):
+                raise self._deleted(self._last + 1, event_id)
             self._event(row)
+            if jumps:
+                raise self._deleted(event_id - 1, event_id)
             if self._replay is not None:
                 self._replay.see(row)
             chains.add(row["aggregate_id"])
-            report.events = expected
+            self._last, self._numbered = event_id, row["schema_version"]
+            report.events += 1
             report.chains += row["seq"] == 1
-            if expected in self._marks:
-                self._marks[expected] = (report.chains, row["mac"])
+            if event_id in self._marks:
+                self._marks[event_id] = (report.chains, row["mac"])
         return chains
 
     def _event(self, row: Row) -> None:
@@ -255,13 +274,9 @@ class _Verification:
         starts = row["previous_id"] is None
         previous = EMPTY.mac if starts else row["previous_mac"]
         if previous is None or not event_is_sound(self._keyring, previous, row):
-            raise _TamperedError(
-                Fault.CHANGED,
-                EVENTS,
-                event_id,
-                f"event {seq} of {aggregate_id} ({row['event_type']}) was changed, moved or written by somebody without the key",
-            )
-        if seq != (1 if starts else row["previous_seq"] + 1) or (not starts and row["previous_aggregate_id"] != aggregate_id):
+            raise self._unsound(row)
+        follows = (row["previous_aggregate_id"], row["previous_seq"]) == (aggregate_id, seq - 1) and row["previous_id"] < event_id
+        if not (seq == 1 if starts else follows):
             raise _TamperedError(
                 Fault.CHANGED, EVENTS, event_id, f"it is signed, but it does not follow event {row['previous_id']}"
             )
@@ -272,6 +287,38 @@ class _Verification:
             raise _TamperedError(
                 Fault.CHANGED, HEADS, aggregate_id, f"the end of this chain was put back: event {event_id} is not in it"
             )
+
+    def _unsound(self, row: Row) -> _TamperedError:
+        """Return what is wrong at an event whose MAC does not fit: it was changed, or the one that it follows is missing.
+
+        The one that it follows is missing only if no row has its id and no proven event has the place before this one: otherwise
+        the id in `previous_id` was edited.
+        """
+        event_id, aggregate_id, seq = row["id"], row["aggregate_id"], row["seq"]
+        if row["previous_id"] is not None and row["previous_mac"] is None:
+            place = self._free_place(aggregate_id, event_id)
+            if seq > place:
+                words = f"the event is missing; the next one of its chain is {event_id}"
+                return _TamperedError(Fault.MISSING, EVENTS, f"{aggregate_id} #{place}", words)
+        words = f"event {seq} of {aggregate_id} ({row['event_type']}) was changed, moved or written by somebody without the key"
+        return _TamperedError(Fault.CHANGED, EVENTS, event_id, words)
+
+    def _may_jump(self, row: Row) -> bool:
+        """Tell whether an event was signed as one with gaps before its id: then only its schema version was edited."""
+        signed = {name: row[name] for name in (*EVENT_COLUMNS, "mac")} | {"schema_version": WITH_GAPS}
+        return event_is_sound(self._keyring, row["previous_mac"] or EMPTY.mac, signed)
+
+    def _deleted(self, event_id: int, next_id: int) -> _TamperedError:
+        return _TamperedError(Fault.MISSING, EVENTS, event_id, f"the event was deleted; the next one there is {next_id}")
+
+    def _cut_off(self, event_id: int, aggregate_id: str) -> _TamperedError:
+        words = f"the end of this chain was cut off; it goes on to event {event_id}"
+        return _TamperedError(Fault.MISSING, EVENTS, f"{aggregate_id} #{self._free_place(aggregate_id, event_id)}", words)
+
+    def _free_place(self, aggregate_id: str, before: int) -> int:
+        """Return the place in a chain after its events with smaller ids."""
+        last: int = self._tx.required("audit_place_before", aggregate_id=aggregate_id, before=before)["seq"]
+        return last + 1
 
     def _key_used(self, row: Row) -> None:
         key_id, event_id = row["key_id"], row["id"]
@@ -288,11 +335,17 @@ class _Verification:
         use.late += age < self._newest_key
 
     def _ends(self, reach: int) -> None:
-        """Check, after the last event, that no head names a later event and that the tables contain no other rows."""
+        """Check, after the last event, that each head's event is there, and that the tables contain no other rows."""
         report = self.report
-        if reach > report.events:
+        if reach > self._last and self._numbered != WITH_GAPS:
             words = f"the end of the audit was cut off; the heads go on to event {reach}"
-            raise _TamperedError(Fault.MISSING, EVENTS, report.events + 1, words)
+            raise _TamperedError(Fault.MISSING, EVENTS, self._last + 1, words)
+        if self._cut is not None:
+            raise self._cut_off(*self._cut)
+        twice = None if report.events == self._places else self._tx.one("audit_place_taken_twice")
+        if twice is not None:
+            words = f"it is signed, but another event has its place {twice['seq']} in the chain {twice['aggregate_id']}"
+            raise _TamperedError(Fault.CHANGED, EVENTS, twice["id"], words)
         totals = self._tx.required("audit_totals")
         if totals["events"] != report.events:
             words = "no event of the ledger has such an id: it was put in from outside"
@@ -353,13 +406,13 @@ class _Verification:
             raise _TamperedError(Fault.CHANGED, table, anchor.id, "the anchor was changed by somebody without the key")
 
     def _within(self, anchor: Anchor, table: str) -> None:
-        if anchor.last_event_id > self.report.events:
+        if anchor.last_event_id > self._last:
             where = "in the ledger" if table == ANCHORS else "kept elsewhere"
             words = (
                 f"anchor {anchor.id} {where}, of {_time(anchor.at)}, seals events up to {anchor.last_event_id}: "
                 "the end of the audit was cut off, or the file was put back to an earlier day"
             )
-            raise _TamperedError(Fault.ROLLED_BACK, EVENTS, self.report.events + 1, words)
+            raise _TamperedError(Fault.ROLLED_BACK, EVENTS, self._last + 1, words)
 
     def _unknown(self, key_id: object) -> str:
         files = len(self._keys)

@@ -131,13 +131,13 @@ def _around(tx: Tx, moments: Sequence[int], correlation_id: str) -> list[Row]:
 
 
 def _first_event_at(tx: Tx, at: int) -> int:
-    """Return the id of the first audit event at or after a time (ms). Ids have no gaps."""
+    """Return the id of the first audit event at or after a time (ms), or a smaller one of no event. Ids may have gaps."""
     low, high = 1, (tx.required("last_audit_id")["id"] or 0) + 1
     while low < high:
         middle = (low + high) // 2
         row = tx.one("audit_time", id=middle)
         if row is not None and row["at"] < at:
-            low = middle + 1
+            low = row["id"] + 1
         else:
             high = middle
     return low

@@ -228,7 +228,7 @@ async def _prepare(
             store.draw_open_cards(tx, audit, now, number)
             return Restored(number, in_doubt, numbers, None)
 
-        restored = await database.write("restore", work)
+        restored = await database.write("restore", work, alone=True)
         await recovery.give_back(ledger)
     finally:
         await database.close()

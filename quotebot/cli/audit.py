@@ -20,7 +20,7 @@ from cyclopts import App, Parameter
 from adapters.artefacts import Artefacts
 from adapters.failures import AdapterError
 from ledger.audit.anchors import LOG_NAME, Anchor, read_lines
-from ledger.audit.events import EVENT_COLUMNS
+from ledger.audit.events import EVENT_COLUMNS, SYSTEM_CHAIN
 from ledger.audit.history import Finding
 from ledger.audit.keyring import KeyMissing, key_files, load_keyring, require_keys, rotate
 from ledger.audit.proof import canonical, load_signer, public_pem, seal_bundle
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from ledger.audit.events import Keyring
     from ledger.audit.verification import VerificationReport
-    from ledger.database import Database, Tx
+    from ledger.database import Database, Row, Tx
     from ledger.ledger import Ledger
     from quotebot.settings import Settings
 
@@ -263,7 +263,7 @@ async def show(quote: str, *, limit: int = 100, json_output: Json = False) -> in
     Parameters
     ----------
     quote
-        The quote, e.g. Q-2026-0042; `system` for what belongs to none.
+        The quote, e.g. Q-2026-0042; `system` for what belongs to none (`system/NAME` for that of one of several writers).
     limit
         At most this many.
     json_output
@@ -273,7 +273,7 @@ async def show(quote: str, *, limit: int = 100, json_output: Json = False) -> in
         return exits.complain(f"--limit is {limit}; it is at least 1.", exits.USAGE)
     chain_id = parse_quote_id(quote) or quote
     async with terminal.existing_ledger() as ledger:
-        rows = await ledger.database.read(lambda tx: tx.all("audit_chain", aggregate_id=chain_id, limit=limit))
+        rows = await ledger.database.read(lambda tx: _newest(tx, chain_id, limit))
     if not rows:
         return exits.complain(f"The audit knows no {quote}: give a quote, e.g. Q-2026-0042, or system.", exits.NOTHING_MATCHED)
     events = [{**{name: row[name] for name in EVENT_COLUMNS}, "mac": row["mac"].hex()} for row in rows]
@@ -296,6 +296,13 @@ async def show(quote: str, *, limit: int = 100, json_output: Json = False) -> in
         ),
     )
     return exits.OK
+
+
+def _newest(tx: Tx, chain_id: str, limit: int) -> list[Row]:
+    """Return the newest events of a chain, or of every writer's system chain together."""
+    chains = [row["aggregate_id"] for row in tx.all("system_chains")] if chain_id == SYSTEM_CHAIN else [chain_id]
+    found = [row for chain in chains for row in tx.all("audit_chain", aggregate_id=chain, limit=limit)]
+    return sorted(found, key=lambda row: int(row["id"]))[-limit:]
 
 
 @app.command

@@ -172,7 +172,10 @@ def verify_price(manifest: dict[str, Any], members: dict[str, bytes]) -> None:
 
 
 def verify_chain(manifest: dict[str, Any], events: list[dict[str, Any]]) -> None:
-    """Make sure that the events are one chain: numbered from 1 without a gap, each naming the one before it."""
+    """Make sure that the events are one chain: numbered from 1 without a gap, each naming the one before it.
+
+    Their ids only grow: the events between them belong to other chains, or to none.
+    """
     previous = None
     for seq, event in enumerate(events, 1):
         if event["seq"] != seq:

@@ -67,7 +67,7 @@ def revise(asked: Asked, command: ReviseQuote, quote: Quote, root: str, rules: R
         else tuple(sorted({*quote.earlier_makers, *filter(None, [quote.revised_by])})),
         revised_at=asked.received_at,
     )
-    notice = lifecycle_messages.revised(quote, after, asked.actor)
+    notice = lifecycle_messages.revised(quote, after, asked.actor, rules.policy)
     return _applied(asked, quote, after, root, ("revised", "quote.revised", notice))
 
 

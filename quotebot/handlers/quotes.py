@@ -96,7 +96,7 @@ def propose(asked: Asked, command: ProposeQuote, rules: Rules) -> Decision:
         problems = tuple(messages.pricing_problem(problem) for problem in priced)
         return refused(asked, "new", wanted.channel, "not_priceable", messages.problem_list(problems))
     notes = extraction_messages.beside(command.remarks)
-    text = confirmations.proposal(wanted.account, priced) + (f"\n{notes}" if notes else "")
+    text = confirmations.proposal(wanted.account, priced, rules.policy) + (f"\n{notes}" if notes else "")
     offer = {"token": asked.operation_key}
     answer = effects.reply("new", asked.actor, wanted.channel, text, asked.received_at, offer=offer, thread_ts=command.thread_ts)
     return Decision("applied", {"code": PROPOSED, "quote_id": None, "text": text, "offer": offer}, None, (answer,))

@@ -171,7 +171,7 @@ def _which_quantity(quote: Quote, sku: str, number: int, rules: Rules, now: int,
     head = lifecycle_messages.quantity_or_addition()
     said, blocks = [head], [section(head)]
     for label, payload, each in zip(labels, payloads, possible, strict=True):
-        result = lifecycle_messages.differences(quote.pricing, each.pricing).splitlines()[:RESULT_LINES]
+        result = lifecycle_messages.differences(quote.pricing, each.pricing, rules.policy).splitlines()[:RESULT_LINES]
         text = "\n".join((*result, preview(each.decision)))
         said.append(f"*{label}*\n{text}")
         accessory = button(APPLY, label, _value(quote, payload))
@@ -247,7 +247,7 @@ def _shown(
     found = _simulated(quote, payload, rules, now)
     if isinstance(found, str):
         return found, None
-    differences = _cut(lifecycle_messages.differences(quote.pricing, found.pricing))
+    differences = _cut(lifecycle_messages.differences(quote.pricing, found.pricing, rules.policy))
     said = lifecycle_messages.change_proposed(quote, differences, preview(found.decision))
     text = f"{said}\n{beside}" if beside else said
     value = _value(quote, payload)

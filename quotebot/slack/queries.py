@@ -104,7 +104,7 @@ class Reads:
             case RefRequest(ref):
                 return await self.ledger.database.read(lambda tx: _became(tx, ref, viewer))
             case CompareRequest():
-                return await self.ledger.database.read(lambda tx: _compared(tx, asked, viewer))
+                return await self.ledger.database.read(lambda tx: _compared(tx, asked, viewer, self.rules))
             case ExplainRequest():
                 return await self.ledger.database.read(lambda tx: _explained(tx, asked, viewer, self.rules.policy))
             case AuditRequest(quote_id):
@@ -199,7 +199,9 @@ class Reads:
         if before is None:
             return _cut("\n".join((head, *(messages.escape(line) for line in explain(found.pricing, bold="*")))), of_quote=True)
         compared = _("Compared with {quote}:", quote=lifecycle_messages.version_name(before))
-        return _cut(f"{head}\n{compared}\n{lifecycle_messages.differences(before.pricing, found.pricing)}", of_quote=True)
+        return _cut(
+            f"{head}\n{compared}\n{lifecycle_messages.differences(before.pricing, found.pricing, self.rules.policy)}", of_quote=True
+        )
 
     def _easier(self, found: Simulation, *, approver: bool) -> tuple[PriceRow, ...]:
         changes = avoidances(found.pricing, self.rules.ruleset, self.rules.policy)
@@ -234,7 +236,7 @@ def _became(tx: Tx, ref: str, viewer: Viewer) -> str:
     return without_margin_figures(present_answer(Operation.of(row)))
 
 
-def _compared(tx: Tx, asked: CompareRequest, viewer: Viewer) -> str:
+def _compared(tx: Tx, asked: CompareRequest, viewer: Viewer, rules: Rules) -> str:
     head = _visible(tx, asked.quote_id, None, viewer)
     if head is None:
         return _not_seen(tx, asked.quote_id, viewer)
@@ -250,7 +252,7 @@ def _compared(tx: Tx, asked: CompareRequest, viewer: Viewer) -> str:
             "{quote} has no v{version}. Its latest version is v{head}.", quote=head.quote_id, version=missing, head=head.version
         )
     names = f"{head.quote_id}: v{old.version} ({state_words(old.state)}) \u2192 v{new.version} ({state_words(new.state)})"
-    return _cut(f"*{names}*\n{lifecycle_messages.differences(old.pricing, new.pricing)}", of_quote=True)
+    return _cut(f"*{names}*\n{lifecycle_messages.differences(old.pricing, new.pricing, rules.policy)}", of_quote=True)
 
 
 def _explained(tx: Tx, asked: ExplainRequest, viewer: Viewer, policy: ApprovalPolicy) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import structlog
 
 from ledger import keys
-from ledger.audit.events import EMPTY, Binding, ChainHead, Keyring, head_seal
+from ledger.audit.events import EMPTY, SYSTEM_CHAIN, Binding, ChainHead, Keyring, head_seal, is_system_chain
 from ledger.audit.history import BOUND_FROM, UNBOUND, Fault, Finding, TableReplay, Words
 from ledger.audit.verification import event_is_sound, verify
 from ledger.database import Database, DatabaseError, Row, Tx
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 PAGE_ROWS: Final = 500
 NEWEST_EVENTS: Final = 64  # of a chain, read first for the event of a reservation...
 WIDER: Final = 4  # ...and so many times as many, until it is found
-SYSTEM: Final = "system"
 NUMBERS_SKIPPED: Final = "quote_numbers.skipped"
 _WORDS: Final = (
     "version",
@@ -274,14 +273,14 @@ def _differing_slots(tx: Tx, row: Row, said: Mapping[str, Any]) -> Finding | Non
 def _lost(tx: Tx, facts: TableReplay) -> Finding | None:
     """Return a finding for the first quote that has events but no row."""
     for chain in facts.chains():
-        if chain != SYSTEM and tx.one("head_version", quote_id=chain) is None:
+        if not is_system_chain(chain) and tx.one("head_version", quote_id=chain) is None:
             return Finding(Fault.MISSING, "quotes", chain, "the audit tells of this quote; its row was deleted")
     return None
 
 
 def _numbers(tx: Tx, facts: TableReplay) -> Finding | None:
     """Compare the last number of every year with the existing quotes and the skipped numbers."""
-    for year, (there, wanted) in _wrong_numbers(tx, (facts.of(SYSTEM) or {}).get("numbers", {})).items():
+    for year, (there, wanted) in _wrong_numbers(tx, (facts.of(SYSTEM_CHAIN) or {}).get("numbers", {})).items():
         return _finding("quote_numbers", year, "last", there, wanted)
     return None
 
@@ -303,7 +302,7 @@ def _wrong_numbers(tx: Tx, skipped: Mapping[str, int]) -> dict[str, tuple[int | 
 
 def wrong_numbers(tx: Tx) -> dict[str, tuple[int | None, int | None]]:
     """Return the last quote number of each year that contradicts the quotes and the audit, as stored and as it should be."""
-    told = tx.one("newest_of_chain", aggregate_id=SYSTEM, event_type=BOUND_FROM, or_type=NUMBERS_SKIPPED)
+    told = tx.one("newest_of_system", event_type=BOUND_FROM, or_type=NUMBERS_SKIPPED)
     return _wrong_numbers(tx, {} if told is None else loads(told["after"])["numbers"])
 
 

@@ -28,7 +28,7 @@ from quotebot.views.builder_fields import (
 from quotebot.views.forms import OPTION_CHARACTERS_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from quotebot.domain.approvals.policy import ApprovalPolicy
     from quotebot.domain.catalogue.rulesets import Ruleset
@@ -66,6 +66,7 @@ class Details:
     segments: tuple[str, ...]
     taxes: tuple[str, ...]
     terms: tuple[str, ...]
+    name: Callable[[str], str] = term_words  # returns a special term as people read it
 
     @classmethod
     def of(cls, ruleset: Ruleset, policy: ApprovalPolicy | None) -> Details:
@@ -77,6 +78,7 @@ class Details:
             tuple(sorted(segments))[: OPTIONS_MAX - 1],
             tuple(sorted(regions))[: OPTIONS_MAX - 1],
             tuple(sorted(known))[:OPTIONS_MAX],
+            term_words if policy is None else policy.term_words,
         )
 
     def shown(self, request: PriceRequest) -> PriceRequest:
@@ -137,7 +139,7 @@ class Details:
             regions = [(f"{CHOSEN}{each}", _("Tax of {region}", region=each)) for each in taxes]
             yield live(menu(TAX, _("Tax"), [(NONE, _("Without tax")), *regions], f"{CHOSEN}{own[0]}" if own else NONE))
         if terms := _with(request.terms, self.terms, OPTIONS_MAX):
-            options = [option(clipped(term_words(each), OPTION_CHARACTERS_MAX), each) for each in terms]
+            options = [option(clipped(self.name(each), OPTION_CHARACTERS_MAX), each) for each in terms]
             chosen = [each for each in options if each["value"] in request.terms]
             element = {"type": "multi_static_select", "action_id": SPECIAL, "options": options, "placeholder": plain(_("None"))}
             element |= {"initial_options": chosen} if chosen else {}

@@ -244,9 +244,9 @@ def policy_row(pricing: Pricing, policy_currency: str) -> tuple[PriceRow, ...]:
     return () if found is None else ((_("Policy check in {currency}", currency=policy_currency), found.words),)
 
 
-def terms_row(pricing: Pricing) -> tuple[PriceRow, ...]:
-    """Return the special terms of the contract; no row if there are none."""
-    names = ", ".join(term_words(term) for term in pricing.terms)
+def terms_row(pricing: Pricing, policy: ApprovalPolicy | None = None) -> tuple[PriceRow, ...]:
+    """Return the special terms of the contract, by their names in `policy`; no row if there are none."""
+    names = ", ".join(map(term_words if policy is None else policy.term_words, pricing.terms))
     return ((_("Special terms"), names),) if names else ()
 
 
@@ -261,7 +261,7 @@ def sale_rows(pricing: Pricing) -> tuple[PriceRow, ...]:
 def price_rows(pricing: Pricing, policy: ApprovalPolicy | None = None) -> tuple[PriceRow, ...]:
     """Return all price rows. With `policy`, also the total that it compares with its limits, which is not for the customer."""
     foreign = () if policy is None else policy_row(pricing, policy.currency)
-    return (*tax_rows(pricing), *foreign, *sale_rows(pricing), *terms_row(pricing))
+    return (*tax_rows(pricing), *foreign, *sale_rows(pricing), *terms_row(pricing, policy))
 
 
 def avoidance_rows(changes: Sequence[Avoidance | EasierChange], roles: Roles, *, approver: bool = False) -> tuple[PriceRow, ...]:

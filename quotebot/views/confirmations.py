@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from quotebot.domain import money
-from quotebot.domain.approvals.special_terms import term_words
 from quotebot.domain.language import N_, _, grouped, ngettext
 from quotebot.domain.pricing.commercial_terms import term_rows
 from quotebot.domain.pricing.engine import Pricing, request_of
@@ -20,6 +19,8 @@ from quotebot.views.messages import PROPOSED_LINES_MAX, escape, line_options, op
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from quotebot.domain.approvals.policy import ApprovalPolicy
 
 CREATE_ANOTHER, SHOW, FILL_IN = "quote.create_another", "quote.show", "quote.fill_in"  # action_ids
 REPAIR, EDIT_FIRST, CLONE = "quote.use_correction", "quote.edit_first", "quote.clone"
@@ -43,7 +44,7 @@ class Correction:
     version: int | None
 
 
-def proposal(account: str, pricing: Pricing) -> str:
+def proposal(account: str, pricing: Pricing, policy: ApprovalPolicy) -> str:
     """Ask for confirmation of an extracted quote: its customer, up to 10 lines, discount, tax, special terms and total."""
     lines = [
         f"• {grouped(line.quantity)} \u00d7 {short(line.name, 60)}{line_options(line, pricing.currency)} "
@@ -65,7 +66,7 @@ def proposal(account: str, pricing: Pricing) -> str:
     if request.billing_frequency != BILLING_FREQUENCIES[0]:
         lines.append(_("• Billing: {frequency}", frequency=_(request.billing_frequency)))
     if request.terms:
-        lines.append(_("• Special terms: {terms}", terms=", ".join(escape(term_words(term)) for term in request.terms)))
+        lines.append(_("• Special terms: {terms}", terms=", ".join(escape(policy.term_words(term)) for term in request.terms)))
     lines += [f"• {name}: {short(value, 100)}" for name, value in term_rows(request.commercial)]
     terms = [ngettext("{n} month", "{n} months", pricing.term_months)]
     terms += [_("{percent} off", percent=money.format_percent(pricing.discount_percent))] if pricing.discount_percent else []

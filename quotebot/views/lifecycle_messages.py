@@ -15,6 +15,7 @@ from quotebot.views.messages import net
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from quotebot.domain.approvals.policy import ApprovalPolicy
     from quotebot.domain.pricing.engine import Pricing, PricingProblem
 
 
@@ -29,9 +30,9 @@ def version_name(quote: Quote) -> str:
     return f"{quote.quote_id} v{quote.version}"
 
 
-def differences(before: Pricing, after: Pricing) -> str:
+def differences(before: Pricing, after: Pricing, policy: ApprovalPolicy) -> str:
     """Return the differences as list items: at most 15, and a count of the others."""
-    found = difference_words(before, after)
+    found = difference_words(before, after, policy.term_words)
     shown = [f"• {messages.short(part, DETAIL_CHARACTERS_MAX)}" for part in found[:DIFFERENCES_SHOWN_MAX]]
     if len(found) > DIFFERENCES_SHOWN_MAX:
         shown.append(_("• and {n} more like these", n=grouped(len(found) - DIFFERENCES_SHOWN_MAX)))
@@ -41,12 +42,12 @@ def differences(before: Pricing, after: Pricing) -> str:
 # notices in the quote's thread
 
 
-def revised(before: Quote, after: Quote, actor: str) -> str:
+def revised(before: Quote, after: Quote, actor: str, policy: ApprovalPolicy) -> str:
     """Notice of a new version: its changes, and the end of the previous version."""
     said = _("{person} revised this quote to *{quote}*.", person=messages.mention(actor), quote=version_name(after))
     text = _GONE[before.state in WITH_DOCUMENT, before.approval is not None]
     gone = _(text, old=before.version, new=after.version)
-    return f"{said} {gone}\n{differences(before.pricing, after.pricing)}"
+    return f"{said} {gone}\n{differences(before.pricing, after.pricing, policy)}"
 
 
 def cancelled(quote: Quote, actor: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from tests.ledger.parts import AUDIT, HISTORY, Desk, ManualClock
 from tests.ledger.places import SqlitePlace
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
     from pathlib import Path
 
     from ledger.database import Database
@@ -32,10 +33,36 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "ledger.db"
 
 
+@pytest.fixture(params=["sqlite"])
+def engine_name(request: pytest.FixtureRequest) -> str:
+    """Return the engine of the test's ledgers."""
+    name: str = request.param
+    return name
+
+
 @pytest.fixture
-def place(path: Path, clock: ManualClock) -> Place:
+def place(engine_name: str, path: Path) -> Place:
     """Return an empty ledger."""
-    return SqlitePlace(path, clock.now_ms())
+    assert engine_name == "sqlite"
+    return SqlitePlace(path)
+
+
+@pytest.fixture(scope="session")
+def kept_places(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Place]:
+    """Return a function that returns an empty ledger, the same one each time: its tests roll back what they write."""
+
+    @functools.cache
+    def kept(engine_name: str) -> Place:
+        assert engine_name == "sqlite"
+        return SqlitePlace(tmp_path_factory.mktemp("kept") / "ledger.db")
+
+    return kept
+
+
+@pytest.fixture
+def kept_place(engine_name: str, kept_places: Callable[[str], Place]) -> Place:
+    """Return an empty ledger that many tests share. A test rolls back what it writes."""
+    return kept_places(engine_name)
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from tests.fresh import lay
-from tests.ledger.parts import AUDIT, MIGRATIONS, STATEMENTS, open_database, open_shell
+from tests.ledger.parts import AUDIT, MIGRATIONS, START_MS, STATEMENTS, open_database, open_shell
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -39,6 +39,7 @@ class Shell(Protocol):
 class Place(Protocol):
     """A ledger of one engine, made for one test."""
 
+    address: str  # with which another process finds it, see `place_at`
     statements: Mapping[str, str]  # named statements, as the engine's own connections take them
 
     async def open(self, clock: Clock, *, audit: Audit = AUDIT) -> Database:
@@ -71,9 +72,10 @@ class SqlitePlace:
 
     statements = STATEMENTS
 
-    def __init__(self, path: Path, now_ms: int) -> None:
-        lay(path, MIGRATIONS, now_ms)
+    def __init__(self, path: Path) -> None:
+        lay(path, MIGRATIONS, START_MS)
         self._path = path
+        self.address = str(path)
 
     async def open(self, clock: Clock, *, audit: Audit = AUDIT) -> SqliteDatabase:
         return await open_database(self._path, clock, audit=audit)
@@ -82,8 +84,13 @@ class SqlitePlace:
         return SqliteShell(self._path)
 
 
+def place_at(address: str) -> Place:
+    """Return the ledger at an address: a file's path."""
+    return SqlitePlace(Path(address))
+
+
 @contextmanager
-def temporary(now_ms: int) -> Iterator[Place]:
+def temporary() -> Iterator[Place]:
     """Yield an empty ledger that is removed at the end."""
     with tempfile.TemporaryDirectory() as folder:
-        yield SqlitePlace(Path(folder) / "ledger.db", now_ms)
+        yield SqlitePlace(Path(folder) / "ledger.db")

@@ -42,7 +42,9 @@ async def killed_while_delivering(desk: Desk, times: int) -> tuple[Desk, Effect]
 async def test_new_epoch_closes_those_of_crashed_processes(desk: Desk) -> None:
     desk.clock.advance(5)
     desk = await restart(desk)
-    epochs = [(row["epoch"], row["build"], row["ended_at"], row["end_reason"]) for row in desk.rows("SELECT * FROM epochs")]
+    epochs = [
+        (row["epoch"], row["build"], row["ended_at"], row["end_reason"]) for row in desk.rows("SELECT * FROM epochs ORDER BY epoch")
+    ]
     assert epochs == [(1, "1.0", START_MS + 5, "died"), (2, "1.1", None, None)]
 
 

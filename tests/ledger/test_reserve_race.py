@@ -6,13 +6,20 @@ import asyncio
 import json
 import sys
 from collections import Counter
+from contextlib import closing
 from itertools import chain
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ledger.ledger import Ledger
 from ledger.records import DedupeResult
 from tests.ledger.engine.parts import all_ready, ended
-from tests.ledger.parts import AUDIT, ManualClock, open_database, open_shell, request
+from tests.ledger.parts import AUDIT, ManualClock, request
+from tests.ledger.places import place_at
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.ledger.places import Place
 
 PROCESSES = 5
 WRITERS = 50
@@ -20,10 +27,10 @@ KEYS = 1000
 SECONDS = 20
 
 
-async def reserve_all(path: Path, turn: int) -> None:
+async def reserve_all(address: str, turn: int) -> None:
     """Reserve every key once, from 50 coroutines, each process starting elsewhere; print the sightings by key."""
     clock = ManualClock()
-    database = await open_database(path, clock)
+    database = await place_at(address).open(clock)
     ledger = Ledger(database, clock, AUDIT)
     keys = [(number + turn * KEYS // PROCESSES // 10) % KEYS for number in range(KEYS)]
     sightings: dict[int, str] = {}
@@ -40,13 +47,10 @@ async def reserve_all(path: Path, turn: int) -> None:
     sys.stdout.write(json.dumps([sightings[key] for key in range(KEYS)]))
 
 
-async def test_each_key_is_new_to_one_of_five_processes_and_the_ledger_is_never_locked(
-    checkout: Path, path: Path, clock: ManualClock
-) -> None:
-    await (await open_database(path, clock)).close()
+async def test_each_key_is_new_to_one_of_five_processes_and_the_ledger_is_never_locked(checkout: Path, place: Place) -> None:
     racers = [
         await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "tests.ledger.test_reserve_race", str(path), str(turn)),
+            *(sys.executable, "-m", "tests.ledger.test_reserve_race", place.address, str(turn)),
             cwd=checkout,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
@@ -59,14 +63,13 @@ async def test_each_key_is_new_to_one_of_five_processes_and_the_ledger_is_never_
     by_key = [Counter(sightings) for sightings in zip(*told, strict=True)]
     assert by_key == [Counter({DedupeResult.NEW.name: 1, DedupeResult.DUPLICATE.name: PROCESSES - 1})] * KEYS
     assert sum(DedupeResult.NEW.name in sightings for sightings in told) > 1, "they did race"
-    shell = open_shell(path)
-    rows = [shell.execute(f"SELECT count(*), count(DISTINCT {column}) FROM {table}").fetchone() for table, column in UNIQUE]  # noqa: S608 -- own names
-    shell.close()
-    assert list(chain.from_iterable(tuple(row) for row in rows)) == [KEYS] * 2 * len(UNIQUE)
+    with closing(place.shell()) as shell:
+        rows = [shell.execute(f"SELECT count(*), count(DISTINCT {column}) FROM {table}")[0] for table, column in UNIQUE]  # noqa: S608 -- own names
+    assert list(chain.from_iterable(rows)) == [KEYS] * 2 * len(UNIQUE)
 
 
 UNIQUE = (("operations", "operation_key"), ("deliveries", "source_request_id"))
 
 
 if __name__ == "__main__":
-    asyncio.run(reserve_all(Path(sys.argv[1]), int(sys.argv[2])))
+    asyncio.run(reserve_all(sys.argv[1], int(sys.argv[2])))

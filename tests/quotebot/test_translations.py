@@ -77,7 +77,6 @@ NO_TEXTS: Final[dict[str, frozenset[str]]] = {
             "/quote simulate {}: 200 pro; term 24m",
             "/quote add-line {}: 10 sso",
             "/quote discount {}: 12%",
-            "{} {}: too expensive",
             "{}: add {} {}",
         }
     ),

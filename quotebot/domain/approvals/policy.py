@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from quotebot.domain import money
 from quotebot.domain.approvals.roles import PACKAGED, Roles
-from quotebot.domain.language import N_, _, grouped, localized, ngettext
+from quotebot.domain.approvals.special_terms import term_words
+from quotebot.domain.language import N_, _, current, grouped, localized, ngettext
 from quotebot.domain.pricing.commercial_terms import payment_days, payment_words
 from quotebot.domain.pricing.conversion import Converted, converted, factor
 from quotebot.domain.schedule.schedules import after_working
@@ -77,6 +78,7 @@ class ApprovalPolicy:
     legal_terms: frozenset[str] = frozenset()  # each of these terms also needs legal (see Roles.for_terms)
     other_terms: frozenset[str] = frozenset()  # known terms that need no approval
     term_groups: Mapping[str, str] = field(default_factory=dict)  # terms that need another role, and that role
+    term_names: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # display names of terms, by language
     full_ladder: bool = False  # every rung up to the highest required one, each by a different person
     order: Literal["parallel", "sequential"] = "parallel"
     timing: Timing = field(default_factory=Timing)
@@ -100,6 +102,10 @@ class ApprovalPolicy:
     def role_for(self, term: str) -> str:
         """Return the role that has to approve a special term which is not among `other_terms`."""
         return self.term_groups.get(term, self.roles.for_terms)
+
+    def term_words(self, term: str) -> str:
+        """Return a special term as people read it: by its name in their language, else by its id in words."""
+        return self.term_names.get(current(), {}).get(term) or term_words(term)
 
     def floor(self, family: str) -> Threshold | None:
         """Return the margin floor of a product family; None if the policy has neither its own nor one for any family."""
@@ -282,7 +288,7 @@ def _term_hits(terms: frozenset[str], policy: ApprovalPolicy) -> Iterator[_Hit]:
     for term in sorted(terms - policy.other_terms):
         role = policy.role_for(term)
         if term in policy.known_terms:
-            said = _("{term} needs {role}", term=term.replace("_", " "), role=policy.roles.words(role))
+            said = _("{term} needs {role}", term=policy.term_words(term), role=policy.roles.words(role))
         else:
             said = _("the term {term} is unknown to the policy and needs {role}", term=term, role=policy.roles.words(role))
         yield _Hit(_anyway(role), said)

@@ -19,6 +19,7 @@ from quotebot.domain.approvals.policy import (
 )
 from quotebot.domain.approvals.roles import PACKAGED, ROLE_ID, Roles
 from quotebot.domain.catalogue.reader import DocumentError, read_toml
+from quotebot.domain.language import LANGUAGES
 from quotebot.domain.pricing.price_requests import TERM_NAME
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ HOURS_MAX: Final = 24 * 365
 ROLES_MAX: Final = 12
 MARKUP: Final = "<>&*_~`|"  # characters that have a meaning in Slack's texts
 ROLE_NAME: Final = re.compile(f"[^{MARKUP}]{{1,40}}")
+TERM_WORDS: Final = re.compile(f"[^{MARKUP}]{{1,60}}")
 RESERVED: Final = frozenset({NOBODY, BLOCKED, "or", "and"})  # words that stand where roles do
 KEYS: Final = (
     "name",
@@ -76,7 +78,7 @@ def read_policy(data: Mapping[str, Any]) -> ApprovalPolicy:
     if rungs and blocked_over < rungs[-1].limit:
         raise PolicyError("discount.blocked_over: must not be below the last discount.over, or that row could never apply")
     quantities = _table(data, "quantity") if "quantity" in data else {}
-    legal, other, groups = _terms(data.get("terms", {}), roles)
+    legal, other, groups, term_names = _terms(data.get("terms", {}), roles)
     segments = _table(data, "segment") if "segment" in data else {}
     unknown = [key for key in data if key not in KEYS]
     if unknown:
@@ -92,6 +94,7 @@ def read_policy(data: Mapping[str, Any]) -> ApprovalPolicy:
         legal_terms=legal,
         other_terms=other,
         term_groups=groups,
+        term_names=term_names,
         months_over=_ascending(_table(data, "term"), "term", "months", roles) if "term" in data else (),
         quantity_over={sku: _threshold(row, f"quantity.{sku}", "over", roles) for sku, row in quantities.items()},
         segment_roles={name.casefold(): _segment_role(role, f"segment.{name}", roles) for name, role in segments.items()},
@@ -131,6 +134,10 @@ def policy_document(policy: ApprovalPolicy) -> dict[str, Any]:
     document["terms"] = {"legal": sorted(policy.legal_terms), "other": sorted(policy.other_terms)}
     if policy.term_groups:
         document["terms"]["groups"] = dict(sorted(policy.term_groups.items()))
+    if policy.term_names:
+        document["terms"]["names"] = {
+            language: dict(sorted(names.items())) for language, names in sorted(policy.term_names.items())
+        }
     timing = (policy.timing.remind_ms, policy.timing.escalate_ms, policy.timing.expire_ms)
     hours = {name: milliseconds // HOUR_MS for name, milliseconds in zip(_TIMES, timing, strict=True)}
     document["routing"] = {"full_ladder": policy.full_ladder, "order": policy.order, **hours}
@@ -206,6 +213,9 @@ def _unruled(policy: ApprovalPolicy, families: frozenset[str], skus: frozenset[s
         yield f"margin.{family} applies to nothing: no product has this family"
     for sku in sorted(set(policy.quantity_over) - skus):
         yield f"quantity.{sku} applies to nothing: there is no such product"
+    for language, names in sorted(policy.term_names.items()):
+        for term in sorted(policy.known_terms - set(names)):
+            yield f"{term} has no name in terms.names.{language}, so people read its id in words"
     if not policy.discount_over:
         yield f"no discount needs approval up to {money.format_percent(policy.discount_blocked_over)}"
 
@@ -260,10 +270,10 @@ def _under_price_floor(table: dict[str, Any], roles: Roles) -> str:
     return str(role)
 
 
-def _terms(table: Any, roles: Roles) -> tuple[frozenset[str], frozenset[str], dict[str, str]]:
-    """Read the optional [terms] table: the terms that also need legal, the other permitted ones, and those of other roles."""
-    if not isinstance(table, dict) or not set(table) <= {"legal", "other", "groups"}:
-        raise PolicyError("terms: may only have legal, other and groups")
+def _terms(table: Any, roles: Roles) -> tuple[frozenset[str], frozenset[str], dict[str, str], dict[str, dict[str, str]]]:
+    """Read the optional [terms] table: terms that also need legal, other permitted ones, those of other roles, and their names."""
+    if not isinstance(table, dict) or not set(table) <= {"legal", "other", "groups", "names"}:
+        raise PolicyError("terms: may only have legal, other, groups and names")
     legal, other = (_names(table.get(key, []), f"terms.{key}") for key in ("legal", "other"))
     if both := legal & other:
         raise PolicyError(f"terms.other: {min(both)} needs legal already; keep it in one list")
@@ -275,7 +285,21 @@ def _terms(table: Any, roles: Roles) -> tuple[frozenset[str], frozenset[str], di
     for term, role in groups.items():
         if role not in roles.every:
             raise PolicyError(f"terms.groups.{term}: {role!r} must be one of {', '.join(roles.every)}")
-    return legal, other, {term: str(role) for term, role in groups.items()}
+    names = _term_names(table.get("names", {}), legal | other | set(groups))
+    return legal, other, {term: str(role) for term, role in groups.items()}, names
+
+
+def _term_names(names: Any, known: frozenset[str]) -> dict[str, dict[str, str]]:
+    """Read the optional names of terms, by language. A language without a name is left out."""
+    if not isinstance(names, dict) or not set(names) <= set(LANGUAGES):
+        raise PolicyError(f"terms.names: may only have tables for the languages {', '.join(LANGUAGES)}")
+    for language, table in names.items():
+        if not isinstance(table, dict) or not set(table) <= known:
+            raise PolicyError(f"terms.names.{language}: must be a table with a name for some of the terms that the policy lists")
+        for term, name in table.items():
+            if not isinstance(name, str) or not TERM_WORDS.fullmatch(name.strip()) or not name.isprintable():
+                raise PolicyError(f"terms.names.{language}.{term}: must have 1 to 60 characters, none of {' '.join(MARKUP)}")
+    return {language: {term: name.strip() for term, name in table.items()} for language, table in names.items() if table}
 
 
 def _names(names: Any, place: str) -> frozenset[str]:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from quotebot.domain.approvals.policy_document import KEYS
 from quotebot.domain.catalogue.reader import shown
 from quotebot.domain.catalogue.sheets import SheetProblem, cell_of_texts, flag, number, read_sheet, text_of, texts_of, write_sheet
+from quotebot.domain.language import LANGUAGES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -29,7 +30,10 @@ COLUMNS: Final = ("rule", "name", "value", "role", "roles_needed", "people", "du
 NEEDED: Final = ("rule", "value")
 POLICY: Final = "policy"  # rule of the rows with the name, the version and the currency
 TEXTS: Final = ("name", "version", "currency")
-INNER: Final[Mapping[str, tuple[str, str]]] = {"terms.groups": ("terms", "groups"), "roles.names": ("roles", "names")}
+INNER: Final[Mapping[str, tuple[str, ...]]] = {  # tables inside a table
+    name: tuple(name.split(".")) for name in ("terms.groups", *(f"terms.names.{each}" for each in LANGUAGES), "roles.names")
+}
+_INSIDE: Final = frozenset(path[:2] for path in INNER.values())
 RULES: Final = (POLICY, *(key for key in KEYS if key not in TEXTS), *INNER)
 ASCENDING: Final[Mapping[str, str]] = {"discount": "percent", "total": "amount", "term": "months", "payment": "days"}
 BY_NAME: Final[Mapping[str, str]] = {"margin": "under", "quantity": "over"}
@@ -74,7 +78,7 @@ def _problem(row: SheetRow, rule: str, name: str, document: dict[str, Any]) -> S
         return row.problem("name", "the row says neither a limit of a rule nor a name", "write e.g. routing, remind_hours, 2")
     if rule not in RULES:
         return row.problem("rule", f"{shown(rule)} is no rule", f"known are {', '.join(RULES)}")
-    if (rule == POLICY and name not in TEXTS) or (rule in ASCENDING and name == "over") or (rule, name) in INNER.values():
+    if (rule == POLICY and name not in TEXTS) or (rule in ASCENDING and name == "over") or (rule, name) in _INSIDE:
         return row.problem("name", f"{rule} has no setting of the name {name}", "remove the name, or correct it")
     there = _inner(document, rule) if rule in INNER else document if rule == POLICY else document.get(rule, {})
     if name and name in there:
@@ -85,8 +89,9 @@ def _problem(row: SheetRow, rule: str, name: str, document: dict[str, Any]) -> S
 
 
 def _inner(document: dict[str, Any], rule: str) -> dict[str, Any]:
-    table, name = INNER[rule]
-    found: dict[str, Any] = document.setdefault(table, {}).setdefault(name, {})
+    found = document
+    for name in INNER[rule]:
+        found = found.setdefault(name, {})
     return found
 
 
@@ -106,9 +111,17 @@ def _rows(document: Mapping[str, Any]) -> Iterator[dict[str, str]]:
             elif rule in BY_NAME:
                 yield {"rule": rule, "name": name, **_cells(part, BY_NAME[rule])}
             elif isinstance(part, dict):
-                yield from ({"rule": f"{rule}.{name}", "name": each, "value": value} for each, value in part.items())
+                yield from _inside(f"{rule}.{name}", part)
             else:
                 yield {"rule": rule, "name": name, "value": _written(part)}
+
+
+def _inside(rule: str, table: Mapping[str, Any]) -> Iterator[dict[str, str]]:
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from _inside(f"{rule}.{name}", value)
+        else:
+            yield {"rule": rule, "name": name, "value": value}
 
 
 def _cells(row: Mapping[str, Any], key: str) -> dict[str, str]:

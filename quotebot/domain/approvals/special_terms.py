@@ -23,7 +23,7 @@ def unknown_terms(terms: tuple[str, ...], policy: ApprovalPolicy) -> tuple[Prici
 
 
 def term_words(term: str) -> str:
-    """Return the display text of a term: "liability cap" for "liability_cap"."""
+    """Return the id of a term in words: "liability cap" for "liability_cap". A policy may have names for it."""
     return term.replace("_", " ")
 
 

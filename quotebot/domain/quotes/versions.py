@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from quotebot.domain import money
 from quotebot.domain.approvals.policy import ApprovalPolicy, PolicyDecision, evaluate
-from quotebot.domain.approvals.special_terms import unknown_terms
+from quotebot.domain.approvals.special_terms import term_words, unknown_terms
 from quotebot.domain.language import N_, _, grouped
 from quotebot.domain.pricing.commercial_terms import term_differences
 from quotebot.domain.pricing.engine import (
@@ -26,7 +26,7 @@ from quotebot.domain.pricing.engine import (
 from quotebot.domain.pricing.price_requests import as_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from decimal import Decimal
 
     from quotebot.domain.catalogue.rulesets import Ruleset
@@ -122,10 +122,10 @@ def _asked(pricing: Pricing) -> tuple[str, ...]:
     return (request.region or none, segment, _(request.billing_frequency), tax, options or none)
 
 
-def difference_words(before: Pricing, after: Pricing) -> tuple[str, ...]:
+def difference_words(before: Pricing, after: Pricing, name: Callable[[str], str] = term_words) -> tuple[str, ...]:
     """Return one phrase per difference, old -> new, the total first and the list price last; empty if there is none.
 
-    Plain text: product names are not escaped.
+    Plain text: product names are not escaped. `name` returns a special term as people read it.
     """
     found = difference(before, after)
     old, new = before.currency, after.currency
@@ -151,7 +151,7 @@ def difference_words(before: Pricing, after: Pricing) -> tuple[str, ...]:
     if found.tax_total is not None:
         said.append(_("Tax {change}", change=_from_to(before.tax_total, after.tax_total, old, new)))
     if found.terms is not None:
-        was, is_now = (", ".join(terms) or _("none") for terms in found.terms)
+        was, is_now = (", ".join(map(name, terms)) or _("none") for terms in found.terms)
         said.append(_("Special terms {change}", change=f"{was} \u2192 {is_now}"))
     said += [f"{name[:1].upper()}{name[1:]} {was} \u2192 {is_now}" for name, was, is_now in found.asked]
     if said and before.ruleset != after.ruleset:

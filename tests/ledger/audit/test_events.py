@@ -34,19 +34,21 @@ from tests.ledger.parts import (
 from tests.ledger.places import temporary
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from ledger.database import Row, Tx
     from ledger.records import Effect, Operation
     from tests.ledger.places import Place
 
-MOVES = "CREATE TABLE moves (id INTEGER PRIMARY KEY, machine TEXT NOT NULL, moved INTEGER NOT NULL, target TEXT NOT NULL)"
 # Triggers that record each move of a row.
-SPY = tuple(
-    f"CREATE TRIGGER spy_{table}_{name} AFTER {change} ON {table} WHEN {when} BEGIN"  # noqa: S608 -- own names
-    f" INSERT INTO moves (machine, moved, target) VALUES ('{table[:-1]}', NEW.id, NEW.state); END"
-    for table in ("operations", "effects")
-    for name, change, when in (("born", "INSERT", "1"), ("moved", "UPDATE OF state", "NEW.state <> OLD.state"))
+SPY = (
+    "CREATE TABLE moves (id INTEGER PRIMARY KEY, machine TEXT NOT NULL, moved INTEGER NOT NULL, target TEXT NOT NULL)",
+    *(
+        f"CREATE TRIGGER spy_{table}_{name} AFTER {change} ON {table} WHEN {when} BEGIN"  # noqa: S608 -- own names
+        f" INSERT INTO moves (machine, moved, target) VALUES ('{table[:-1]}', NEW.id, NEW.state); END"
+        for table in ("operations", "effects")
+        for name, change, when in (("born", "INSERT", "1"), ("moved", "UPDATE OF state", "NEW.state <> OLD.state"))
+    ),
 )
 # The state to which each event moves its row; events without a move are not listed.
 MEANING: Final = {
@@ -189,12 +191,12 @@ def owed_keys(row: Row) -> list[str]:
     return [owed["key"] for owed in after.get("owes", ())] if isinstance(after, dict) else []
 
 
-async def walk(steps: list[tuple[Callable[[Walk, int], Awaitable[None]], int]], place: Place) -> None:
+async def walk(steps: list[tuple[Callable[[Walk, int], Awaitable[None]], int]], place: Place, spy: Sequence[str]) -> None:
     clock = ManualClock()
     database = await place.open(clock)
     epoch = await begin_epoch(database, clock.now_ms(), role="bot", build="1.0")
     shell = place.shell()
-    for statement in (MOVES, *SPY):
+    for statement in spy:
         shell.execute(statement)
     walker = Walk(Desk(Ledger(database, clock, AUDIT, epoch=epoch), clock, shell))
     try:
@@ -214,8 +216,8 @@ async def walk(steps: list[tuple[Callable[[Walk, int], Awaitable[None]], int]], 
 def test_on_any_walk_every_move_of_a_row_has_its_audit_row_in_the_same_commit(
     steps: list[tuple[Callable[[Walk, int], Awaitable[None]], int]],
 ) -> None:
-    with temporary(START_MS) as place:
-        asyncio.run(walk(steps, place))
+    with temporary() as place:
+        asyncio.run(walk(steps, place, SPY))
 
 
 async def test_an_event_of_an_unregistered_type_is_refused_with_its_whole_transaction(desk: Desk) -> None:

@@ -17,73 +17,36 @@ from hypothesis import strategies as st
 
 from ledger.audit.anchors import LOG_NAME, Anchor, read_lines, write_anchor
 from ledger.audit.events import EVENT_COLUMNS, Audit, ChainHead, Keyring, anchor_seal, head_seal, key_id, values_mac
-from ledger.audit.history import Fault, Finding
+from ledger.audit.history import Fault
 from ledger.audit.verification import ANCHORS, EVENTS, HEADS, RECOMPUTED_ANCHORS, verify
 from ledger.ledger import Ledger
 from ledger.migrations import SchemaChangedError
+from tests.ledger.audit.parts import (
+    ANCHOR_COLUMNS,
+    ANCHORED,
+    BLOBS,
+    CHAINS,
+    COLUMNS,
+    EVENT_IDS,
+    HEAD_COLUMNS,
+    INTEGERS,
+    NEW,
+    OLD,
+    OLD_RING,
+    RING,
+    STRANGE,
+    Attacker,
+    another,
+    say,
+    verified,
+    written,
+)
 from tests.ledger.parts import START_MS, ManualClock, open_database
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from ledger.audit.verification import VerificationReport
-    from ledger.database import Tx
-    from ledger.sqlite.engine import SqliteDatabase
-
-OLD, NEW, STRANGE = b"o" * 32, b"n" * 32, b"s" * 32
-OLD_RING = Keyring.of(OLD)
-RING = Keyring.of(NEW, OLD)
-CHAINS = ("system", "Q-1", "Q-2", "Q-1", "Q-1", "system", "Q-2", "Q-1")  # the chain of each event, by its id
-ANCHORED = (4, 6)  # an anchor after each of these events
-EVENT_IDS = range(1, len(CHAINS) + 1)
-COLUMNS = (*EVENT_COLUMNS, "mac")
-HEAD_COLUMNS = ("aggregate_id", "event_id", "seq", "mac", "key_id", "seal")
-ANCHOR_COLUMNS = ("id", "at", "last_event_id", "chains", "heads_sha256", "key_id", "seal")
-INTEGERS = {"id", "at", "seq", "previous_id", "effect_id", "retry_count", "schema_version", "event_id", "last_event_id", "chains"}
-BLOBS = {"mac", "seal"}
-
-Shell = sqlite3.Connection
-
-
-def said(aggregate_id: str, number: int) -> Callable[[Audit, Tx], None]:
-    def work(audit: Audit, tx: Tx) -> None:
-        more: dict[str, Any] = {"before": {"n": number}, "after": {"n": number + 1}} if number % 2 else {"operation_key": "0" * 64}
-        audit.append(tx, START_MS + number, "quote.moved", actor="U0REP", actor_type="user", aggregate_id=aggregate_id, **more)
-
-    return work
-
-
-async def say(database: SqliteDatabase, audit: Audit, aggregate_id: str, number: int) -> None:
-    work = said(aggregate_id, number)
-    await database.write("say", lambda tx: work(audit, tx))
-
-
-async def written(folder: Path, chains: Sequence[str] = CHAINS, start: int = 0) -> None:
-    """Write events with anchors in between; the first half is signed with the old key."""
-    clock = ManualClock()
-    clock.advance(start)
-    for ring, half in ((OLD_RING, EVENT_IDS[: len(CHAINS) // 2]), (RING, EVENT_IDS[len(CHAINS) // 2 :])):
-        audit = Audit(frozenset({"quote.moved"}), ring)
-        database = await open_database(folder / "ledger.db", clock, audit=audit)
-        try:
-            for number in half:
-                await say(database, audit, chains[number - 1], number + start)
-                clock.advance(1)
-                if number in ANCHORED:
-                    await write_anchor(Ledger(database, clock, audit), folder, clock.now_ms())
-        finally:
-            await database.close()
-
-
-async def verified(
-    path: Path, *, ring: Keyring = RING, kept: Sequence[Anchor] = (), every_anchor: bool = False
-) -> VerificationReport:
-    database = await open_database(path, ManualClock())
-    try:
-        return await verify(database, ring, anchors_kept_elsewhere=kept, every_anchor=every_anchor)
-    finally:
-        await database.close()
 
 
 @pytest.fixture(scope="module")
@@ -100,51 +63,9 @@ def kept(original: Path) -> list[Anchor]:
     return read_lines((original / LOG_NAME).read_text("utf-8"))
 
 
-class Attacker:
-    """An attacker with the file and all its history, but no key."""
-
-    def __init__(self, original: Path, folder: Path) -> None:
-        self._original = original / "ledger.db"
-        self.path = folder / "ledger.db"
-
-    def tamper(self, *statements: tuple[str, tuple[Any, ...]]) -> Path:
-        """Take a fresh copy, drop its triggers, run the statements, and put the triggers back, so that it can be opened."""
-        shutil.copyfile(self._original, self.path)
-        with contextlib.closing(sqlite3.connect(self.path, isolation_level=None)) as shell:
-            guards = shell.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'").fetchall()
-            for name, _ in guards:
-                shell.execute(f"DROP TRIGGER {name}")
-            for sql, parameters in statements:
-                assert shell.execute(sql, parameters).rowcount > 0, sql
-            for _, guard in guards:
-                shell.execute(guard)
-        return self.path
-
-    def value(self, sql: str, *parameters: object) -> Any:
-        with contextlib.closing(sqlite3.connect(self._original)) as shell:
-            return shell.execute(sql, parameters).fetchone()[0]
-
-    async def finding(self, *statements: tuple[str, tuple[Any, ...]], **how: Any) -> Finding:
-        """Tamper with a copy; return the finding of the verification."""
-        report = await verified(self.tamper(*statements), **how)
-        assert report.finding is not None, statements
-        return report.finding
-
-
 @pytest.fixture
 def attacker(original: Path, tmp_path: Path) -> Attacker:
     return Attacker(original, tmp_path)
-
-
-def another(column: str, value: Any) -> Any:
-    """Return another value of the column's type."""
-    if column in BLOBS:
-        return bytes([value[0] ^ 1]) + value[1:]
-    if column in INTEGERS:
-        return 1 if value is None else value + 1_000
-    if column == "key_id":
-        return OLD_RING.current_id if value == RING.current_id else RING.current_id
-    return "x" if value is None else value + "x"
 
 
 async def test_an_honest_ledger_is_whole(original: Path, kept: list[Anchor], tmp_path: Path) -> None:
@@ -160,6 +81,7 @@ async def test_an_honest_ledger_is_whole(original: Path, kept: list[Anchor], tmp
 
 
 async def test_an_empty_ledger_is_whole(tmp_path: Path) -> None:
+    await (await open_database(tmp_path / "ledger.db", ManualClock())).close()
     report = await verified(tmp_path / "ledger.db")
     assert (report.finding, report.events, report.anchors) == (None, 0, 0)
 
@@ -292,7 +214,7 @@ async def test_a_table_made_lax_for_a_foreign_type_is_not_opened(attacker: Attac
         shell.execute("ALTER TABLE lax RENAME TO audit_events")
         shell.execute("UPDATE audit_events SET actor = CAST(actor AS BLOB) WHERE id = 3")
     with pytest.raises(SchemaChangedError, match="table audit_events was changed"):
-        await verified(path)
+        await open_database(path, ManualClock())
 
 
 TAMPERINGS = st.lists(

@@ -15,10 +15,15 @@ from quotebot.domain.approvals.policy import (
     margin_figures,
     without_margin_figures,
 )
-from quotebot.domain.approvals.policy_document import PolicyError, parse_policy
+from quotebot.domain.approvals.policy_document import PolicyError, lint_policy, parse_policy, policy_document, read_policy
+from quotebot.domain.approvals.policy_sheet import read_policy_sheet, write_policy_sheet
 from quotebot.domain.approvals.roles import LADDER
 from quotebot.domain.catalogue.rulesets import parse_ruleset_toml
 from quotebot.domain.pricing.engine import LineRequest, PricedLine, PriceRequest, Pricing, price
+from quotebot.domain.quotes.versions import difference_words
+from quotebot.views.builder_details import TERMS, Details
+from quotebot.views.card import terms_row
+from quotebot.views.confirmations import proposal
 
 POLICY_TEXT = files("quotebot").joinpath("data/policy.toml").read_text("utf-8")
 POLICY = parse_policy(POLICY_TEXT)
@@ -267,6 +272,9 @@ def test_the_golden_quote_at_15_percent_needs_the_sales_manager() -> None:
         ('other = ["net_60"', 'other = ["net 60"', "terms.other"),
         ('other = ["net_60"', 'other = ["exclusivity"', "terms.other: exclusivity needs legal already"),
         ("other = [", "more = [", "terms: may only have"),
+        ("[terms.names.de]", "[terms.names.fr]", "terms.names: may only have tables for the languages en, de"),
+        ('liability_cap = "H', 'liability_kap = "H', "terms.names.de: must be a table"),
+        ('"Vertragsstrafe"', '"<Strafe>"', "terms.names.de.penalty_clause"),
         ("saas = { under = 60", "saas = { under = 100.01", "margin.saas.under"),
         ('percent = 20, role = "vp_sales"', 'percent = 20, roles = ["cfo", "cfo"]', r"discount.over\[2\].roles"),
         ('percent = 20, role = "vp_sales"', 'percent = 20, role = "vp_sales", people = "some"', r"discount.over\[2\].people"),
@@ -283,3 +291,36 @@ def test_bad_policy_data_is_an_error_that_names_the_place(old: str, new: str, pl
     assert old in POLICY_TEXT
     with pytest.raises(PolicyError, match=place):
         parse_policy(POLICY_TEXT.replace(old, new, 1))
+
+
+def test_names_of_special_terms_survive_the_document_and_the_sheet() -> None:
+    document = policy_document(POLICY)
+    assert read_policy(document) == POLICY
+    sheet = write_policy_sheet(document)
+    assert "terms.names.de,liability_cap,Haftungsobergrenze" in sheet
+    again = read_policy_sheet("p.csv", sheet.encode())
+    assert isinstance(again, dict)
+    assert read_policy(again) == POLICY
+    assert POLICY.term_words("liability_cap") == "liability cap"
+    assert "names" not in policy_document(replace(POLICY, term_names={}))["terms"]
+
+
+def test_a_special_term_without_a_name_in_a_language_is_a_finding() -> None:
+    unnamed = replace(POLICY, term_names={"de": {"net_60": "60 Tage"}}, other_terms=frozenset({"net_60", "no_show"}))
+    found = lint_policy(unnamed, (), (), dict.fromkeys(unnamed.roles.every, ("U0",)))
+    assert "no_show has no name in terms.names.de, so people read its id in words" in found
+    assert not any(each.startswith("net_60") for each in found)
+
+
+@pytest.mark.usefixtures("german")
+def test_a_special_term_is_named_in_german_on_cards_forms_and_reasons() -> None:
+    agreed = PriceRequest((LineRequest("pro", 10),), 12, Decimal(0), terms=("liability_cap",))
+    found = price(agreed, RULESET)
+    assert isinstance(found, Pricing)
+    assert evaluate(found, POLICY).hits == ("Haftungsobergrenze: Freigabe durch Rechtsabteilung nötig",)
+    assert terms_row(found, POLICY) == (("Sonderbedingungen", "Haftungsobergrenze"),)
+    assert "Haftungsobergrenze" in proposal("Acme", found, POLICY)
+    assert "Haftungsobergrenze" in str(Details.of(RULESET, POLICY).group(TERMS, agreed))
+    without = price(replace(agreed, terms=()), RULESET)
+    assert isinstance(without, Pricing)
+    assert "Haftungsobergrenze" in "".join(difference_words(found, without, POLICY.term_words))

@@ -79,7 +79,7 @@ def test_what_differs_is_said_in_german() -> None:
         "Premium Support: Listenpreis → vereinbarter Preis 400,00\u00a0$ (Bestandskunde), 5.100,00\u00a0$ → 8.880,00\u00a0$",
         "Laufzeit 12 → 24 Monate",
         "Rabatt 15\u00a0% → 7,5\u00a0%",
-        "Sonderbedingungen keine → net_60",
+        "Sonderbedingungen keine → net 60",
         "Abrechnung im Voraus → jährlich",
         "Listenpreis 20.400,00\u00a0$ → 233.000,00\u00a0$",
     )

@@ -97,7 +97,7 @@ def test_other_terms_are_another_version_and_the_same_terms_are_none() -> None:
     changed = revised(original, "exclusivity", "net_60")
     assert changed.quote is not None
     assert (changed.quote.version, changed.quote.state) == (2, QuoteState.PRICED)
-    assert "Special terms net_60 \u2192 exclusivity, net_60" in changed.effects[1].payload["text"]
+    assert "Special terms net 60 \u2192 exclusivity, net 60" in changed.effects[1].payload["text"]
     assert revised(original, "net_60").response["code"] == "no_change"
     assert revise(asked(), ReviseQuote(Changes(region="DE", with_tax=True)), original, ROOT, RULES).kind == "applied"
 

@@ -372,6 +372,40 @@ def test_a_signed_bundle_that_contradicts_itself_is_refused(
     SCRIPT_MODULE.verify_bundle(tmp_path / "honest.zip", public_pem)
 
 
+IDS_WITH_GAPS = (4, 9, 27)  # as an engine with several writers gives them: only growing
+
+
+def chain_of(*ids: int, **changes: Any) -> list[dict[str, Any]]:
+    """Return the events of a chain with these ids, and with changes to the last one."""
+    events = [
+        {"id": number, "seq": seq, "aggregate_id": QUOTE, "previous_id": previous, "mac": f"{number:064x}", "schema_version": 2}
+        for seq, (previous, number) in enumerate(zip((None, *ids), ids, strict=False), 1)
+    ]
+    return [*events[:-1], {**events[-1], **changes}]
+
+
+@pytest.mark.parametrize(
+    ("events", "why"),
+    [
+        (chain_of(*IDS_WITH_GAPS), None),
+        (chain_of(*IDS_WITH_GAPS)[1:], "event 1 of the chain is missing"),
+        (chain_of(*IDS_WITH_GAPS)[::2], "event 2 of the chain is missing"),
+        (chain_of(*IDS_WITH_GAPS)[:-1], "does not end where the manifest says"),
+        (chain_of(*IDS_WITH_GAPS, previous_id=4), "event 3 does not follow the one before it"),
+        (chain_of(*IDS_WITH_GAPS, seq=2), "event 3 of the chain is missing"),
+        (chain_of(4, 27, 9), "event 3 is older than the one before it"),
+    ],
+)
+def test_the_script_needs_no_consecutive_ids_but_every_place(events: list[dict[str, Any]], why: str | None) -> None:
+    end = chain_of(*IDS_WITH_GAPS)[-1]
+    manifest = {"quote_id": QUOTE, "chain": {"event_id": end["id"], "seq": end["seq"], "mac": end["mac"]}}
+    if why is None:
+        SCRIPT_MODULE.verify_chain(manifest, events)
+        return
+    with pytest.raises(SCRIPT_MODULE.RefusedError, match=why):
+        SCRIPT_MODULE.verify_chain(manifest, events)
+
+
 @pytest.fixture(scope="module")
 def full(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """Return a bundle whose quote has a row in every table except one; it was revised, sent and cancelled."""
