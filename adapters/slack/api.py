@@ -126,10 +126,14 @@ class SlackMember:
 
 @dataclass(frozen=True, slots=True)
 class ChannelFacts:
-    """Kind of a conversation. `ext_shared`: people of another organization are members or invited (Slack Connect)."""
+    """Kind of a conversation. `ext_shared`: people of another organization are members or invited (Slack Connect).
+
+    `org_shared`: other workspaces of the same Enterprise organization use it too.
+    """
 
     kind: Literal["public", "private", "direct"]
     ext_shared: bool
+    org_shared: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +227,8 @@ class SlackApi:
         private, shared = found.get("is_private"), found.get("is_ext_shared")
         if not isinstance(private, bool) or not isinstance(shared, bool):
             raise unreadable(method, HTTPStatus.OK)
-        return ChannelFacts("private" if private else "public", shared or bool(found.get("is_pending_ext_shared")))
+        ext_shared, org_shared = shared or bool(found.get("is_pending_ext_shared")), bool(found.get("is_org_shared"))
+        return ChannelFacts("private" if private else "public", ext_shared, org_shared)
 
     async def members(self, *, channel: str) -> frozenset[str]:
         """Return the user ids of everyone in a channel (conversations.members), page by page.

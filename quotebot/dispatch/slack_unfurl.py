@@ -18,7 +18,6 @@ from quotebot import effects
 from quotebot.dispatch.services import EffectHandler
 from quotebot.domain.access import INSIDER, Circle, Refusal, Sight, admit, may_see
 from quotebot.domain.language import N_, _
-from quotebot.execution.membership import MISSING_SCOPE
 from quotebot.store import quotes
 from quotebot.views.list_card import link_preview
 
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
 READERS_MAX: Final = 50  # in a larger channel only quotes whose card is there are shown
 NOT_SHOWN: Final = N_("Not everybody in <#{channel}> may see the quotes of these links, or it is not known. Nothing was shown.")
-# Refusals of one preview: the message or its link is gone, or the app may not show any.
+# Refusals of one preview: the message or its link is gone, or its domain is not the app's.
 GONE_CODES: Final = frozenset({"cannot_find_channel", "cannot_find_message", "cannot_unfurl_message", "cannot_unfurl_url"})
 log = structlog.get_logger(__name__)
 
@@ -59,8 +58,8 @@ class UnfurlHandler(EffectHandler):
                     channel=channel, ts=effect.payload["ts"], previews=previews, correlation_id=effect.correlation_id
                 )
             except AdapterError as error:
-                if error.code == MISSING_SCOPE:
-                    log.warning("link.not_shown", code=error.code, do="quotebot doctor --only slack.scopes")
+                if error.failure is Failure.AUTH:  # it would hold all of Slack, and other calls notice a refused login
+                    log.warning("link.not_shown", code=error.code, do="quotebot doctor --only slack")
                 elif error.code not in GONE_CODES:
                     raise
                 return Drop(Trouble(error.failure.value, _("Slack shows no preview there ({code}).", code=error.code)))

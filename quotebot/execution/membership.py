@@ -315,7 +315,7 @@ class Channels:
             return None if error.failure in (*UNAVAILABLE, Failure.THROTTLED) else False
 
     async def audience(self, channel: str) -> Audience | None:
-        """Return the readers of a channel; None for a direct message, a shared channel, and one that Slack does not show.
+        """Return the readers of a channel; None for direct messages, shared channels, and those that Slack does not show.
 
         Raises AdapterError if Slack does not answer.
         """
@@ -323,7 +323,7 @@ class Channels:
             return None
         try:
             facts = await self._ask(channel, SHARING_FRESH_MS)
-            if facts is None or facts.kind == "direct" or facts.ext_shared:
+            if facts is None or facts.kind == "direct" or facts.ext_shared or facts.org_shared:
                 return None
             members = await self._members_of(channel, SHARING_FRESH_MS)
         except AdapterError as error:

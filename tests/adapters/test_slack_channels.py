@@ -36,7 +36,7 @@ def place(world: World, **facts: Any) -> None:
     [
         ({}, ChannelFacts("public", ext_shared=False)),
         ({"is_private": True}, ChannelFacts("private", ext_shared=False)),
-        ({"is_org_shared": True}, ChannelFacts("public", ext_shared=False)),
+        ({"is_org_shared": True}, ChannelFacts("public", ext_shared=False, org_shared=True)),
         ({"connected_teams": (PARTNER_TEAM_ID,)}, ChannelFacts("public", ext_shared=True)),
         ({"pending_teams": (PARTNER_TEAM_ID,)}, ChannelFacts("public", ext_shared=True)),
     ],

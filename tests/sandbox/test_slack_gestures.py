@@ -375,3 +375,31 @@ async def test_a_response_url_answers_replaces_and_deletes(wire: Wire, hand: Han
     assert await hand.texts() == ["only for you", "for all"]
     refusal = await webhook.send(text="x", blocks=[{"type": "hologram"}])
     assert (refusal.status_code, json.loads(refusal.body)["error"]) == (400, "invalid_blocks")
+
+
+async def test_link_to_a_registered_domain_is_told_while_written_and_once_sent(wire: Wire, hand: Hand) -> None:
+    hand.world.slack.unfurl_domains = frozenset({"acme.example"})
+    heard: list[Json] = []
+
+    async def answer() -> None:
+        for _ in range(3):
+            envelope = await wire.envelope()
+            heard.append(envelope["payload"]["event"])
+            await wire.ack(envelope)
+
+    link = "https://crm.acme.example/r/1"
+    sent, _ = await asyncio.gather(
+        hand.post("message", user="U0REP", channel="C0DEALS", text=f"see {link} and https://else.example/"), answer()
+    )
+    links = [{"domain": "acme.example", "url": link}]
+    drafted, told = (event for event in heard if event["type"] == "link_shared")
+    assert (drafted["source"], drafted["channel"], drafted["links"]) == ("composer", "COMPOSER", links)
+    assert drafted["message_ts"] == drafted["unfurl_id"]
+    assert {name: told[name] for name in ("channel", "message_ts", "source", "links", "user", "is_bot_user_member")} == {
+        "channel": "C0DEALS",
+        "message_ts": sent["ts"],
+        "source": "conversations_history",
+        "links": links,
+        "user": "U0REP",
+        "is_bot_user_member": True,
+    }

@@ -223,3 +223,32 @@ async def test_arguments_may_come_as_a_form_with_json_inside_or_in_the_query(wor
         assert (await response.json())["user"]["name"] == "rep"
     async with session.post(f"{world.url}/api/auth.test", data=b"{", headers={"Content-Type": "application/json"}) as response:
         assert (await response.json())["error"] == "invalid_json"
+
+
+async def test_unfurls_are_shown_below_links_of_registered_domains_and_replaced(client: AsyncWebClient, hand: Hand) -> None:
+    workspace = hand.world.slack
+    workspace.unfurl_domains = frozenset({"acme.example"})
+    link = "https://crm.acme.example/r/1"
+    ts = workspace.post_as_user(workspace.channel("C0DEALS"), "U0REP", f"see {link} and https://else.example/", None, None).ts
+    blocks = [{"type": "section", "text": {"type": "mrkdwn", "text": "card"}}]
+    for text in ("card", "newer"):
+        blocks[0]["text"] = {"type": "mrkdwn", "text": text}
+        await client.chat_unfurl(channel="C0DEALS", ts=ts, unfurls={link: {"blocks": blocks}})
+    (attached,) = (await hand.messages())[-1]["attachments"]
+    assert (attached["app_unfurl_url"], attached["is_app_unfurl"], attached["app_id"]) == (link, True, "A0QUOTEBOT")
+    assert attached["blocks"][0]["text"]["text"] == "newer"
+    good = {link: {"blocks": blocks}}
+    refusals: dict[str, dict[str, Any]] = {
+        "missing_channel": {"channel": ""},
+        "missing_ts": {"ts": ""},
+        "missing_unfurls": {"unfurls": {}},
+        "cannot_find_channel": {"channel": "C0NONE"},
+        "cannot_find_message": {"ts": "1.000001"},
+        "invalid_unfurls_format": {"unfurls": {link: "x"}},
+        "cannot_unfurl_message": {"unfurls": {"https://crm.acme.example/r/2": {"blocks": blocks}}},
+        "cannot_unfurl_url": {"unfurls": {"https://else.example/": {"blocks": blocks}}},
+    }
+    for expected, wrong in refusals.items():
+        arguments: dict[str, Any] = {"channel": "C0DEALS", "ts": ts, "unfurls": good}
+        arguments |= wrong
+        assert (await refused(client.chat_unfurl(**arguments)))["error"] == expected

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from quotebot.cli.doctor.others import SCOPES
+from quotebot.domain.access import admit
 from quotebot.execution import membership
 from quotebot.sandbox.slack.directory import BOT_USER_ID
 from quotebot.sandbox.world import World
-from quotebot.slack.shared_links import LINKS_READ_MAX, hosts_of, record_of, records_in
+from quotebot.slack.shared_links import LINKS_READ_MAX, PREVIEWS_MAX, SharedLinks, hosts_of, record_of, records_in
 from tests.quotebot.crm_parts import recorded
 from tests.rig import FIRST_QUOTE, bot_in
 
@@ -80,6 +81,62 @@ def test_event_without_a_sent_link_in_a_channel_with_the_bot_is_ignored(changed:
 def test_links_beyond_the_limit_of_one_message_are_not_read() -> None:
     links = [{"url": f"{CLASSIC}/0Q{number:013d}"} for number in range(LINKS_READ_MAX + 5)]
     assert len(records_in({**PLACE, "links": links}, HOSTS)) == LINKS_READ_MAX
+
+
+class Outlet:
+    """Stand-in for the surface, its gate and its ledger: it records what would be recorded."""
+
+    def __init__(self, sharer: Any, *, known: bool) -> None:
+        self.recorded_commands: list[Any] = []
+        self.asked: list[str] = []
+        self.acked = 0
+        self._sharer, self._known = sharer, known
+        self.record_hosts = HOSTS
+        self.gate = self.ledger = self.database = self.clock = self
+
+    async def read(self, work: Any) -> Any:
+        return work(self)
+
+    def one(self, _name: str, **_values: Any) -> Any:
+        return {"quote_id": FIRST_QUOTE} if self._known else None
+
+    async def learned(self, user: str) -> Any:
+        self.asked.append(user)
+        return self._sharer
+
+    def now_ms(self) -> int:
+        return 1
+
+    async def recorded(self, _context: Any, command: Any) -> str:
+        self.recorded_commands.append(command)
+        return "over the budget"
+
+    async def ack(self) -> None:
+        self.acked += 1
+
+
+MEMBER = admit("U0REP", "T0QUOTE", "member", ())
+
+
+@pytest.mark.parametrize(
+    ("sharer", "known", "recorded_links", "asked"),
+    [
+        (MEMBER, True, PREVIEWS_MAX, ["U0REP"]),
+        (MEMBER, False, 0, []),
+        (admit("U0REP", "T0QUOTE", "guest", ()), True, 0, ["U0REP"]),
+        (admit("U0REP", "T0QUOTE", "guest", ("U0REP",)), True, 0, ["U0REP"]),
+        (admit("U0REP", "T0QUOTE", "unknown", ()), True, 0, ["U0REP"]),
+    ],
+)
+async def test_only_members_links_to_quotes_are_recorded(
+    sharer: Any, *, known: bool, recorded_links: int, asked: list[str]
+) -> None:
+    outlet: Any = Outlet(sharer, known=known)
+    links = [{"url": f"{CLASSIC}/0Q{number:013d}"} for number in range(PREVIEWS_MAX + 2)]
+    body = {"team_id": "T0QUOTE", "event_id": "Ev1", "event": {**PLACE, "type": "link_shared", "links": links}}
+    await SharedLinks(outlet).on_shared(outlet.ack, body, {})
+    assert [len(command.payload.links) for command in outlet.recorded_commands] == [recorded_links] * bool(recorded_links)
+    assert (outlet.asked, outlet.acked) == (asked, 1)
 
 
 async def shared(deal: Deal, world: World, channel: str = "C0DEALS", *, user: str = "U0REP", record: str = f"{RECORD}AAA") -> str:

@@ -13,9 +13,9 @@ from quotebot.commands.queries import OPEN, ListRequest
 from quotebot.domain.quotes.quote import Listed, QuoteState
 from quotebot.store.quotes import Page
 from quotebot.views.confirmations import SHOW
-from quotebot.views.list_card import NEWER, OLDER, WHICH, WHOSE, list_blocks, parse_question, question_text
+from quotebot.views.list_card import NEWER, OLDER, WHICH, WHOSE, link_preview, list_blocks, parse_question, question_text
 from tests.quotebot.views.block_kit import message_problems
-from tests.quotebot.views.quote_examples import MORNING
+from tests.quotebot.views.quote_examples import MORNING, example_quote
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
@@ -101,6 +101,18 @@ async def test_a_list_is_filtered_and_paged_by_clicks_in_the_same_private_messag
     shown = await lists(deal)
     assert "Customer 20" in shown[-1]["text"]
     assert len(await deal.rows("SELECT 1 FROM operations")) == 21
+
+
+@pytest.mark.parametrize("language", ["en", "de"])
+def test_a_link_preview_has_no_button_and_says_its_time(language: str, snapshot: SnapshotAssertion) -> None:
+    quote = example_quote(QuoteState.PRICED, account="<!channel> & " + "Acme " * 40)
+    speak(language)
+    try:
+        blocks = link_preview(quote, MORNING)
+    finally:
+        speak("en")
+    assert message_problems("x", blocks) == []
+    assert blocks == snapshot
 
 
 def test_a_list_speaks_german() -> None:
