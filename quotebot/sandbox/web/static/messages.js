@@ -75,7 +75,7 @@ function File({ file }) {
 /** What the app shows below a link in somebody's message. */
 function Preview({ attachment, message }) {
   if (!attachment.blocks?.length) return null;
-  return html`<div class="preview" data-testid="link-preview">
+  return html`<div class="link-preview" data-testid="link-preview">
     <${Blocks} blocks=${attachment.blocks} surface=${{ channel: message.channel, message_ts: message.ts }} />
   </div>`;
 }
