@@ -163,10 +163,10 @@ async def front(folder: Path) -> Any:
     configure_logs(json_lines=True, secrets=settings.secrets)
     ports = Ports()
     async with contextlib.AsyncExitStack() as stack:
-        core = await open_database(settings.ledger_path, open_audit(settings), ports.clock, bot=True)  # the bot's own: checkpoints
+        core = await open_database(settings, open_audit(settings), ports.clock, bot=True)  # the bot's own: checkpoints
         stack.push_async_callback(core.close)
         signed = open_audit(settings)
-        database = await open_database(settings.ledger_path, signed, ports.clock, bot=False, keeps_room=True, at_once=True)
+        database = await open_database(settings, signed, ports.clock, bot=False, keeps_room=True, at_once=True)
         stack.push_async_callback(database.close)
         ledger = Ledger(database, ports.clock, signed, lease_seconds=settings.lease_seconds, pin=store.quotes.head_version)
         outside, rules = await connect_outside(stack, settings), load_rules(settings)

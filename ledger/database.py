@@ -90,7 +90,15 @@ class Health:
     ballast: bool  # whether disk space is reserved for when the disk is full
 
 
-class Database(Protocol):
+class ReadAccess(Protocol):
+    """Access to a ledger for reading."""
+
+    async def read(self, work: Callable[[Tx], T]) -> T:
+        """Run `work` on a separate read-only connection, in one snapshot."""
+        ...
+
+
+class Database(ReadAccess, Protocol):
     """Asynchronous transactions. `work` is synchronous and may run twice: it takes time, ids and random values as arguments."""
 
     async def write(
@@ -113,10 +121,6 @@ class Database(Protocol):
         Raises NotRecorded when provably nothing was written, OutcomeUnknown when the commit had begun, or any exception of `work`
         (its changes are rolled back).
         """
-        ...
-
-    async def read(self, work: Callable[[Tx], T]) -> T:
-        """Run `work` on a separate read-only connection, in one snapshot."""
         ...
 
     @property

@@ -70,6 +70,18 @@ def imported(module: Path) -> frozenset[str]:
     return frozenset(names)
 
 
+def code_of(module: Path) -> str:
+    """Return the code of a module without comments and docstrings."""
+    tree = ast.parse(module.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+            and ast.get_docstring(node) is not None
+        ):
+            node.body[0] = ast.Pass()
+    return ast.unparse(tree)
+
+
 def importers(checkout: Path, library: str) -> set[str]:
     return {module.relative_to(checkout).as_posix() for module in modules(checkout, *PRODUCT) if library in imported(module)}
 
@@ -82,6 +94,24 @@ def test_imports_go_in_the_directions_of_the_contracts(checkout: Path) -> None:
 
 def test_only_the_sqlite_module_of_the_ledger_imports_aiosqlite(checkout: Path) -> None:
     assert importers(checkout, "aiosqlite") <= {"ledger/sqlite/engine.py"}
+
+
+def test_in_the_bot_only_the_storage_and_its_backups_know_sqlite(checkout: Path) -> None:
+    inside = re.compile(r"^\s*(?:from|import) (?:sqlite3|ledger\.sqlite)\b", re.MULTILINE)
+    found = {
+        path.relative_to(checkout).as_posix() for path in modules(checkout, "quotebot") if inside.search(path.read_text("utf-8"))
+    }
+    assert found == {"quotebot/app/backups.py", "quotebot/app/sqlite_storage.py"}
+
+
+def test_only_the_engine_and_the_places_that_choose_it_name_postgresql(checkout: Path) -> None:
+    own = ("ledger/postgres/", "quotebot/store/postgres/", "quotebot/app/", "quotebot/sandbox/")
+    found = [
+        path.relative_to(checkout).as_posix()
+        for path in modules(checkout, "quotebot", "ledger", "adapters")
+        if re.search("postgres|psycopg", code_of(path), re.IGNORECASE)
+    ]
+    assert [path for path in found if not path.startswith(own)] == []
 
 
 def test_in_the_product_only_the_slack_package_imports_slack_bolt(checkout: Path) -> None:

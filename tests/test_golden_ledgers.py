@@ -21,7 +21,8 @@ from ledger.database import DatabaseError
 from ledger.operator.backup import backups_in
 from ledger.sqlite.engine import SqliteDatabase
 from quotebot import __version__
-from quotebot.app.installation import open_database, schema_and_statements
+from quotebot.app.installation import schema_and_statements
+from quotebot.app.sqlite_storage import SqliteStorage
 from quotebot.cli import root
 from quotebot.handlers.quotes import DOMAIN_EVENTS
 from quotebot.store import history
@@ -47,7 +48,9 @@ def installed(version: str, folder: Path) -> Path:
 async def opened(path: Path, database: type[SqliteDatabase] = SqliteDatabase) -> VerificationReport:
     """Open the ledger as a starting bot does, and verify its audit."""
     keyring = load_keyring(path.parent, may_create=False)
-    found = await open_database(path, Audit(DOMAIN_EVENTS, keyring), SystemClock(), bot=True, engine=database)
+    found = await SqliteStorage(path, *schema_and_statements()).open(
+        Audit(DOMAIN_EVENTS, keyring), SystemClock(), bot=True, engine=database
+    )
     try:
         return await verify(found, keyring, replay=history.replay)
     finally:

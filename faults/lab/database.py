@@ -1,7 +1,7 @@
 """The production database without its threads: batches run on the loop's own thread and pass a trap before each statement.
 
 Queueing, group commit, savepoints, deadlines and the error policy are those of SqliteDatabase and BatchRunner. Open one with
-`quotebot.app.installation.open_database(path, audit, clock, bot=True, engine=InlineDatabase)` or `InlineDatabase.open(...)`.
+`quotebot.app.installation.open_database(settings, audit, clock, bot=True, engine=InlineDatabase)` or `InlineDatabase.open(...)`.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from ledger.records import Operation, Trouble
 from quotebot import __version__
 from quotebot.app import backups as restoring
 from quotebot.app.backups import folder_of, make_backup
-from quotebot.app.installation import dead_letters, load_rules, open_ledger
+from quotebot.app.installation import dead_letters, load_rules, open_database, open_ledger
 from quotebot.cli import ops, quote_work
 from quotebot.cli.terminal import follow
 from quotebot.commands.payloads import CRM_AGGREGATE, CancelQuote, CreateQuote, ReconcileCrm
@@ -36,10 +36,11 @@ from quotebot.store import crm as crm_store
 from quotebot.store import quotes
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 
     from faults.lab.loop import LabClock
     from faults.lab.traps import Trap
+    from ledger.database import Database
     from ledger.operator.dead_letters import Status
     from quotebot.domain.catalogue.rulesets import Ruleset
     from quotebot.settings import Settings
@@ -69,8 +70,13 @@ async def operate(name: str, settings: Settings, clock: LabClock, trap: Trap) ->
     elif name == "cancel_waiting":
         await _cancel_waiting(settings, clock, trap)
     else:
-        async with open_ledger(settings, clock, engine(trap)) as ledger:
+        async with open_ledger(settings, clock, _opener(trap)) as ledger:
             await COMMANDS[name](Terminal(ledger, settings, clock, trap))
+
+
+def _opener(trap: Trap) -> partial[Coroutine[Any, Any, Database]]:
+    """Return `open_database` with the traps of the lab."""
+    return partial(open_database, engine=engine(trap))
 
 
 async def _each_dead_letter(action: str, at: Terminal, statuses: Sequence[Status] = ("pending",), **details: Any) -> None:
@@ -97,7 +103,7 @@ async def _cancel_waiting(settings: Settings, clock: LabClock, trap: Trap) -> No
         effects = closed.execute(
             "SELECT id FROM effects WHERE state IN ('pending', 'uncertain') AND class NOT LIKE 'slack.%card' ORDER BY id"
         ).fetchall()
-    async with open_ledger(settings, clock, engine(trap)) as ledger:
+    async with open_ledger(settings, clock, _opener(trap)) as ledger:
         for (row_id,) in commands:
             await ops.give_up_operation(ledger, row_id, ACTOR, REASON)
         for (row_id,) in effects:
@@ -122,7 +128,7 @@ async def _execute(at: Terminal, command: quote_work.TerminalCommand) -> None:
     asked = quote_work.Options("U0REP", "r1", json_output=True)
     operation = (await quote_work.reserve(at.ledger, command, asked)).operation
     if not quote_work.has_ended(operation):
-        await quote_work.execute_alone(at.settings, operation.id, at.clock, engine(at.trap))
+        await quote_work.execute_alone(at.settings, operation.id, at.clock, _opener(at.trap))
 
 
 async def _give_up_command(at: Terminal) -> None:
@@ -148,7 +154,7 @@ async def _resubmit(at: Terminal) -> None:
         request = copy_of(original, edited, "cli", request_id, at.clock.now_ms(), {})
         _, reservation = await dead_letters(at.ledger).resubmit(f"op{original.id}", request, actor=ACTOR, reason=REASON)
         if reservation is not None and not quote_work.has_ended(reservation.operation):
-            await quote_work.execute_alone(at.settings, reservation.operation.id, at.clock, engine(at.trap))
+            await quote_work.execute_alone(at.settings, reservation.operation.id, at.clock, _opener(at.trap))
 
 
 async def _change_ruleset(at: Terminal) -> None:

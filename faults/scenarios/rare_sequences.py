@@ -155,7 +155,7 @@ async def _another(office: Office) -> AsyncIterator[Ledger]:
     """Yield a bot's ledger with its own epoch and no workers."""
     settings, clock = office.settings, office.clock
     audit = open_audit(settings)
-    database = await open_database(settings.ledger_path, audit, clock, bot=False, engine=InlineDatabase)
+    database = await open_database(settings, audit, clock, bot=False, engine=InlineDatabase)
     try:
         epoch = await recovery.begin_epoch(database, clock.now_ms(), role="bot", build="another", alone=False)
         yield Ledger(database, clock, audit, epoch=epoch, lease_seconds=settings.lease_seconds, pin=store.head_version)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final
 from faults.checks.wakeups import asleep_for_good
 from faults.suites.power_workload import FILE_NAME, Diary, TickingClock, Work
 from ledger.audit.verification import verify
-from quotebot.app.installation import open_database
+from quotebot.app.installation import schema_and_statements
+from quotebot.app.sqlite_storage import SqliteStorage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -78,7 +79,7 @@ async def wrongs(folder: Path, audit: Audit, facts: Iterable[Fact], *, finish: b
     A recorded fact must be there and one not recorded must not; unknown ones are not checked. Raises what the start raises.
     """
     clock = TickingClock(max(max((fact.at for fact in facts), default=0), TickingClock().ms) + LATER_MS)
-    database = await open_database(folder / FILE_NAME, audit, clock, bot=True)
+    database = await SqliteStorage(folder / FILE_NAME, *schema_and_statements()).open(audit, clock, bot=True)
     diary = Diary()
     try:
         work = Work(database, database, clock, audit, diary, random.Random(0))  # noqa: S311 -- nothing secret; it is not asked for anything

@@ -26,7 +26,8 @@ from ledger.ledger import Ledger
 from ledger.operator.dead_letters import DeadLetters
 from ledger.records import Delivered, EffectIntent, Fail, Hold, Request, Retry, Trouble, Uncertain
 from quotebot import effects
-from quotebot.app.installation import open_database
+from quotebot.app.installation import schema_and_statements
+from quotebot.app.sqlite_storage import SqliteStorage
 from quotebot.commands.payloads import CreateQuote, DecideApproval, SubmitQuote
 from quotebot.dispatch.registry import follow_ups
 from quotebot.domain.approvals.policy_document import parse_policy
@@ -335,8 +336,9 @@ async def live(
     """Run as a bot, both of its processes in one: open the ledger, recover, do the task, close. The diary notes an early end."""
     opened: list[Database] = []
     try:
-        opened.append(await open_database(folder / FILE_NAME, audit, clock, bot=True, copy_after=1))  # in every rest
-        opened.append(await open_database(folder / FILE_NAME, audit, clock, bot=False, may_migrate=False, at_once=True))
+        storage = SqliteStorage(folder / FILE_NAME, *schema_and_statements())
+        opened.append(await storage.open(audit, clock, bot=True, copy_after=1))  # in every rest
+        opened.append(await storage.open(audit, clock, bot=False, may_migrate=False, at_once=True))
     except DatabaseError as error:
         diary.ended_by = str(error)
         for database in opened:

@@ -14,7 +14,8 @@ from faults.suites.power import BALLAST
 from faults.suites.power_workload import FILE_NAME, TickingClock, audit_of, run_to_end
 from ledger.database import DatabaseError
 from ledger.sqlite.ballast import BALLAST_BYTES
-from quotebot.app.installation import open_database, schema_and_statements
+from quotebot.app.installation import schema_and_statements
+from quotebot.app.sqlite_storage import SqliteStorage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,7 +73,7 @@ def test_one_error_can_be_repeated(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 async def start(folder: Path) -> None:
-    database = await open_database(folder / FILE_NAME, audit_of(folder), TickingClock(), bot=True)
+    database = await SqliteStorage(folder / FILE_NAME, *schema_and_statements()).open(audit_of(folder), TickingClock(), bot=True)
     await database.close()
 
 

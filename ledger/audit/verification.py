@@ -32,8 +32,7 @@ if TYPE_CHECKING:
 
     from ledger.audit.events import Keyring
     from ledger.audit.history import TableReplay
-    from ledger.database import Database, Row, Tx
-    from ledger.sqlite.connections import ReadOnlyFile
+    from ledger.database import Database, ReadAccess, Row, Tx
 
 PAGE_ROWS: Final = 1_000
 RECOMPUTED_ANCHORS: Final = 24  # the newest ones; each costs a pass over all heads
@@ -76,7 +75,7 @@ class VerificationReport:
 
 
 async def verify(
-    database: Database | ReadOnlyFile,
+    database: ReadAccess,
     keyring: Keyring,
     *,
     anchors_kept_elsewhere: Sequence[Anchor] = (),

@@ -31,7 +31,6 @@ from ledger.operator.backup import (
     backup_at,
     generation_of,
     keep_newest,
-    ledger_id_of,
     own_backups,
     prove,
     quiet,
@@ -42,7 +41,7 @@ from ledger.sqlite.connections import open_read_only
 from ledger.sqlite.disk import Disk
 from ledger.sqlite.engine import SqliteDatabase
 from quotebot import __version__
-from quotebot.app.installation import claim_settings, instance_lock, proof_by, schema_and_statements
+from quotebot.app.installation import claim_settings, instance_lock, schema_and_statements, storage_of
 from quotebot.handlers.quotes import DOMAIN_EVENTS
 from quotebot.store import generations as store
 from quotebot.store import history
@@ -72,8 +71,8 @@ def make_backup(
 
     Raises DatabaseError; then there is no new backup, and the earlier ones are unchanged.
     """
-    keyring = keyring_of(settings)
-    source = Source(settings.ledger_path, proof_by(keyring), keyring, __version__)
+    keyring, storage = keyring_of(settings), storage_of(settings)
+    source = Source(storage.path, storage.proof(keyring), keyring, __version__)
     backup = back_up(source, folder or folder_of(settings), now_ms, disk=disk, progress=progress)
     if folder is None:
         keep_newest(own_backups(folder_of(settings), backup.manifest.ledger_id, keyring), settings.backup_keep, disk=disk)
@@ -102,16 +101,20 @@ def prove_backup(
 ) -> dict[str, int]:
     """Verify that a backup is ours and complete; return its row counts by table. Raises DatabaseError with the defect."""
     keyring = keyring_of(settings)
-    verify(backup, proof_by(keyring), keyring, unauthenticated=unauthenticated, progress=progress)
+    verify(backup, storage_of(settings).proof(keyring), keyring, unauthenticated=unauthenticated, progress=progress)
     return backup.manifest.tables
+
+
+def backups_of(settings: Settings) -> list[Backup]:
+    """Return this ledger's backups, the newest first. Raises DatabaseError if the ledger or an audit key cannot be read."""
+    return own_backups(folder_of(settings), storage_of(settings).ledger_id(), keyring_of(settings))
 
 
 def is_due(settings: Settings, now_ms: int) -> bool:
     """Return true if the next backup is due, by the age of this ledger's newest one: a restart makes no extra backup."""
     if not settings.backup_hours:
         return False
-    own = own_backups(folder_of(settings), ledger_id_of(settings.ledger_path), keyring_of(settings))
-    newest = next(iter(own), None)
+    newest = next(iter(backups_of(settings)), None)
     return newest is None or not newest.manifest.made_at <= now_ms < newest.manifest.made_at + settings.backup_hours * HOUR_MS
 
 
@@ -251,4 +254,4 @@ def _prove_staged(settings: Settings, progress: Progress) -> None:
     wal = staged.with_name(f"{staged.name}-wal")
     if wal.exists() and wal.stat().st_size:
         raise BackupError(f"{staged} still has a WAL: another program has it open. The ledger is as it was. Close that, try again.")
-    prove(staged, proof_by(load_keyring(settings.data_dir, may_create=False)), progress)
+    prove(staged, storage_of(settings).proof(load_keyring(settings.data_dir, may_create=False)), progress)

@@ -330,9 +330,7 @@ async def _open_ledger(
 ) -> Ledger:
     """Open a second connection to the ledger, for reserving and reading; this process may also free the space for a full disk."""
     audit = open_audit(settings)
-    database = await open_database(
-        settings.ledger_path, audit, ports.clock, bot=False, may_migrate=False, keeps_room=True, at_once=True
-    )
+    database = await open_database(settings, audit, ports.clock, bot=False, may_migrate=False, keeps_room=True, at_once=True)
     stack.push_async_callback(database.close)
     ledger = Ledger(database, ports.clock, audit, pin=store.head_version, on_reserved=on_reserved, **claim_settings(settings))
     stack.push_async_callback(ledger.noted)

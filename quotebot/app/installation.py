@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import sqlite3
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
@@ -22,7 +21,7 @@ import structlog
 from adapters.policies import Matrix, policies
 from ledger.audit.anchors import LOG_NAME
 from ledger.audit.columns import statements as bound_statements
-from ledger.audit.events import Audit, finish_with
+from ledger.audit.events import Audit
 from ledger.audit.keyring import key_files, load_keyring
 from ledger.audit.proof import KEY_NAME
 from ledger.clock import SystemClock
@@ -30,15 +29,10 @@ from ledger.database import load_statements
 from ledger.gates import Breaker
 from ledger.ledger import Ledger
 from ledger.migrations import Migration
-from ledger.operator import switch
-from ledger.operator.backup import FOLDER, BackupError, Proof, Source, back_up
+from ledger.operator.backup import FOLDER
 from ledger.operator.dead_letters import DeadLetters
-from ledger.sqlite.ballast import BALLAST_BYTES
-from ledger.sqlite.batch import COPY_AFTER
-from ledger.sqlite.engine import SqliteDatabase
-from ledger.sqlite.file import cannot_be_opened
-from ledger.sqlite.locks import InstanceLock, hold_instance_lock, instance_holder
 from quotebot import __version__, effects
+from quotebot.app.sqlite_storage import MARKER, SqliteStorage
 from quotebot.domain import language
 from quotebot.domain.approvals.policy_document import parse_policy
 from quotebot.domain.catalogue.catalogue import fold
@@ -48,16 +42,14 @@ from quotebot.domain.schedule.schedules import DAY_MS
 from quotebot.handlers.quotes import DOMAIN_EVENTS
 from quotebot.settings import ConfigurationError
 from quotebot.store import dead_letters as letter_store
-from quotebot.store import history
 from quotebot.store import quotes as store
 from quotebot.store.columns import TABLES
 from quotebot.worker_loop import POLL_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
     from adapters.salesforce.mapping import CrmMapping
-    from ledger.audit.events import Keyring
     from ledger.clock import Clock
     from ledger.database import Database, Tx
     from ledger.records import EffectIntent, Operation
@@ -68,7 +60,6 @@ if TYPE_CHECKING:
 LOCK_LOOKS: Final = 20
 LOCK_LOOK_SECONDS: Final = 0.05
 log = structlog.get_logger(__name__)
-MARKER: Final = "ledger.beginning"
 CATALOGS: Final = Path(__file__).parents[1] / "locale"
 NAMED: Final = 4  # traces listed in the error
 _DOCUMENTS: Final = "artefacts"
@@ -158,34 +149,41 @@ def _built_in() -> tuple[Ruleset, ApprovalPolicy]:
     return parse_ruleset_toml(ruleset), parse_policy(policy)
 
 
+def storage_of(settings: Settings) -> SqliteStorage:
+    """Return the storage of the ledger. This is the one place that chooses the engine."""
+    return SqliteStorage(settings.ledger_path, *schema_and_statements())
+
+
+async def open_database(settings: Settings, audit: Audit, clock: Clock, **options: Any) -> Database:
+    """Open the ledger's database; `options` are those of the storage's `open`."""
+    return await storage_of(settings).open(audit, clock, **options)
+
+
 @contextlib.asynccontextmanager
 async def open_ledger(
     settings: Settings,
     clock: Clock | None = None,
-    engine: type[SqliteDatabase] = SqliteDatabase,
+    database: Callable[..., Awaitable[Database]] = open_database,
     *,
     terminal_user: str | None = None,
 ) -> AsyncIterator[Ledger]:
-    """Open the ledger for reserving and reading; only the bot's own process may claim. `terminal_user` is that of Audit."""
+    """Open the ledger for reserving and reading; only the bot's own process may claim. `terminal_user` is that of Audit.
+
+    `database` opens it in place of `open_database` (fault tests).
+    """
     clock = clock or SystemClock()
     audit = open_audit(settings, terminal_user=terminal_user)
     migrating: list[str] = []
-    lock = _try_lock(settings.ledger_path)  # while no bot runs, the schema may be migrated
+    lock = storage_of(settings).hold()  # while no bot runs, the schema may be migrated
     try:
-        database = await open_database(
-            settings.ledger_path,
-            audit,
-            clock,
-            bot=False,
-            may_migrate=lock is not None,
-            on_migrating=lambda: migrating.append(__version__),
-            engine=engine,
+        opened = await database(
+            settings, audit, clock, bot=False, may_migrate=lock is not None, on_migrating=lambda: migrating.append(__version__)
         )
     finally:
         if lock is not None:
             lock.close()
     try:
-        ledger = Ledger(database, clock, audit, pin=store.head_version, **claim_settings(settings))
+        ledger = Ledger(opened, clock, audit, pin=store.head_version, **claim_settings(settings))
         if migrating and terminal_user is not None:
             now, after = clock.now_ms(), {"build": __version__}
             await ledger.database.write(
@@ -195,101 +193,22 @@ async def open_ledger(
         yield ledger
         await ledger.noted()
     finally:
-        await database.close()
-
-
-def _try_lock(path: Path) -> InstanceLock | None:
-    """Take the lock of the one active bot, or return None. Raises DatabaseError if the folder cannot be written."""
-    try:
-        return hold_instance_lock(path)
-    except OSError as error:
-        raise cannot_be_opened(error) from error
+        await opened.close()
 
 
 def open_audit(settings: Settings, *, terminal_user: str | None = None) -> Audit:
     """Return the audit with the installation's signing keys; a new ledger gets its first key. Raises LedgerLostError."""
     require_ledger(settings)
-    if _is_missing(settings.ledger_path):
+    storage = storage_of(settings)
+    if storage.is_missing():
         _mark(settings.data_dir / MARKER)
-    keyring = load_keyring(settings.data_dir, may_create=not settings.ledger_path.exists())
+    keyring = load_keyring(settings.data_dir, may_create=not storage.exists())
     return Audit(DOMAIN_EVENTS, keyring, terminal_user=terminal_user)
-
-
-async def open_database(
-    path: Path,
-    audit: Audit,
-    clock: Clock,
-    *,
-    bot: bool,
-    may_migrate: bool = True,
-    keeps_room: bool | None = None,
-    contended: Callable[[], bool] = lambda: False,
-    at_once: bool = False,
-    copy_after: int = COPY_AFTER,
-    on_migrating: Callable[[], object] = lambda: None,
-    engine: type[SqliteDatabase] = SqliteDatabase,
-) -> Database:
-    """Open the ledger file with the ledger's and the domain's schema and statements; only the bot checkpoints the WAL.
-
-    `keeps_room`: this process frees the disk space reserved for a full disk when it needs it; None: only a bot does. `contended`
-    returns true while another process waits for an acknowledgement; batches are short then. `at_once`: the loop's own thread writes
-    whatever need not wait. `copy_after`: number of changed rows after which a checkpoint pays. `on_migrating` is called before the
-    schema of a used ledger is changed.
-    """
-
-    def before_migrating() -> None:
-        """Back up the ledger of the older build, because its migration cannot be undone. Its audit may be in any state."""
-        try:
-            made = back_up(Source(path, proof_by(None), audit.keyring, __version__), path.parent / FOLDER, clock.now_ms())
-        except BackupError as error:
-            raise BackupError(
-                "The ledger is of an older build. It was not brought up to date, because the backup that comes first failed: "
-                f"{error}"
-            ) from error
-        log.info("ledger.backed_up_before_migrating", file=made.path.name)
-        on_migrating()
-
-    bound = history.binding()
-    migrations, statements = schema_and_statements()
-    database = await engine.open(
-        path,
-        statements=statements,
-        migrations=migrations,
-        clock=clock,
-        checkpoints=bot,
-        may_migrate=may_migrate,
-        ballast_bytes=BALLAST_BYTES if (bot if keeps_room is None else keeps_room) else 0,
-        finish=finish_with(audit, bound, clock),
-        binding=bound,
-        before_migrating=before_migrating,
-        contended=contended,
-        at_once=at_once,
-        copy_after=copy_after,
-    )
-    marker = path.with_name(MARKER)
-    if marker.exists():  # of a first start, which is complete now
-        with contextlib.suppress(OSError):  # the folder may have become read-only
-            marker.unlink()
-    if may_migrate:
-        try:
-            await history.bind_as_found(database, audit, bound, clock)
-        except (Exception, asyncio.CancelledError) as error:
-            await database.close()
-            if isinstance(error, sqlite3.Error):
-                raise cannot_be_opened(error) from error
-            raise
-    return database
 
 
 def schema_and_statements() -> tuple[Sequence[Migration], Mapping[str, str]]:
     """Return this build's migrations and its statements by name, for read-only access to a ledger."""
     return [*_migrations("ledger"), *_migrations("quotebot.store")], _statements()
-
-
-def proof_by(keyring: Keyring | None) -> Proof:
-    """Return the inputs of this build's proof of a ledger: these audit keys, its statements, its schema and its replay."""
-    migrations, statements = schema_and_statements()
-    return Proof(keyring, statements, migrations, history.replay)
 
 
 def matrix(settings: Settings) -> Matrix:
@@ -314,26 +233,27 @@ async def instance_lock(settings: Settings, stop: asyncio.Event | None = None) -
 
     Raises LedgerInUseError if another bot holds the lock and `stop` is not given.
     """
-    lock = _try_lock(settings.ledger_path)
+    storage = storage_of(settings)
+    lock = storage.hold()
     for _ in range(LOCK_LOOKS):  # a command line that opens the ledger releases the lock within milliseconds
         if lock is not None:
             break
         await asyncio.sleep(LOCK_LOOK_SECONDS)
-        lock = _try_lock(settings.ledger_path)
+        lock = storage.hold()
     if lock is None and stop is None:
-        pid = instance_holder(settings.ledger_path)
-        holder = "its lock file was removed" if pid is None else f"process {pid}"
+        last = storage.holder()
+        holder = "its lock file was removed" if last is None else f"process {last.pid}"
         raise LedgerInUseError(
-            f"Another bot is running on {settings.ledger_path} ({holder}). "
+            f"Another bot is running on {storage.place} ({holder}). "
             "This one did nothing. "
             "Stop the other, choose another data folder, or start this one with --standby: it then waits for its turn."
         )
     if lock is None and stop is not None:
-        log.info("bot.standing_by", ledger=str(settings.ledger_path))
+        log.info("bot.standing_by", ledger=storage.place)
     while lock is None and stop is not None and not stop.is_set():
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), POLL_SECONDS)
-        lock = _try_lock(settings.ledger_path)
+        lock = storage.hold()
     if lock is None:
         yield False
         return
@@ -362,15 +282,16 @@ class LedgerLostError(ConfigurationError):
 
 def require_ledger(settings: Settings) -> None:
     """Raise LedgerLostError if the ledger is missing or empty and the folder has traces of an earlier one. Changes nothing."""
-    if not _is_missing(settings.ledger_path) or (settings.data_dir / MARKER).exists():
+    storage = storage_of(settings)
+    if not storage.is_missing() or (settings.data_dir / MARKER).exists():
         return
     found = traces_of_ledger(settings)
     if not found:
         return
-    state = "is empty" if settings.ledger_path.exists() else "is missing"
+    state = "is empty" if storage.exists() else "is missing"
     more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
     raise LedgerLostError(
-        f"The ledger {settings.ledger_path.absolute()} {state}, but there was one: its folder has "
+        f"The ledger {storage.place} {state}, but there was one: its folder has "
         f"{', '.join(found[:NAMED])}{more}. Nothing was done. Is the disk mounted? Otherwise put a backup back: quotebot restore "
         "FILE.db. To begin an empty ledger on purpose: quotebot run --new; its quote numbers begin anew, so numbers that were "
         "given out appear twice."
@@ -379,10 +300,10 @@ def require_ledger(settings: Settings) -> None:
 
 def begin_anew(settings: Settings) -> list[str]:
     """Allow the next start to begin an empty ledger; return the traces of an older one. Raises ConfigurationError if one exists."""
-    if not _is_missing(settings.ledger_path):
+    storage = storage_of(settings)
+    if not storage.is_missing():
         raise ConfigurationError(
-            f"There is a ledger at {settings.ledger_path.absolute()}. Nothing was started. --new is for a folder whose ledger is "
-            "lost."
+            f"There is a ledger at {storage.place}. Nothing was started. --new is for a folder whose ledger is lost."
         )
     found = traces_of_ledger(settings)
     _mark(settings.data_dir / MARKER)
@@ -399,13 +320,6 @@ def traces_of_ledger(settings: Settings) -> list[str]:
     folders = [folder / name for name in (_DOCUMENTS, FOLDER)]
     filled = [each for each in folders if each.is_dir() and any(file.is_file() for file in each.rglob("*"))]
     return [path.name for path in (*files, *filled, *put_aside) if path.exists()]
-
-
-def _is_missing(path: Path) -> bool:
-    if switch.ready(path).exists():  # an interrupted restore: the next open finishes it
-        return False
-    wal = path.with_name(f"{path.name}-wal")
-    return not any(each.exists() and each.stat().st_size for each in (path, wal))
 
 
 def _mark(marker: Path) -> None:

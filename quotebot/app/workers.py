@@ -19,12 +19,11 @@ from ledger.audit.verification import require_tail
 from ledger.clock import Clock, SystemClock
 from ledger.ledger import Ledger
 from ledger.measures import fold
-from ledger.sqlite.connections import check_integrity
 from quotebot import __version__
 from quotebot.app.backups import keep_backups
 from quotebot.app.clients import Outside, build_performer, connect_outside
 from quotebot.app.document_folder import with_documents
-from quotebot.app.installation import claim_settings, load_rules, matrix, open_audit, open_database, speak
+from quotebot.app.installation import claim_settings, load_rules, matrix, open_audit, open_database, speak, storage_of
 from quotebot.dispatch.dispatcher import Dispatcher
 from quotebot.dispatch.documents import Documents
 from quotebot.dispatch.registry import follow_ups
@@ -116,7 +115,7 @@ async def start_core(stack: contextlib.AsyncExitStack, settings: Settings, ports
     speak(settings.language)
     audit = open_audit(settings)
     precedence = Precedence(ports.clock)
-    database = await ports.database(settings.ledger_path, audit, ports.clock, bot=True, contended=lambda: precedence.contended)
+    database = await ports.database(settings, audit, ports.clock, bot=True, contended=lambda: precedence.contended)
     stack.push_async_callback(database.close)
     await require_tail(database, audit.keyring)
     epoch = await recovery.begin_epoch(database, ports.clock.now_ms(), role="bot", build=__version__)
@@ -290,7 +289,7 @@ def _long_jobs(ledger: Ledger, settings: Settings, clock: Clock, sweep: Artefact
         needs_clock("retention", RETENTION_SECONDS, purge_rows, RETENTION_FIRST_SECONDS),
         needs_clock("keeping", RETENTION_SECONDS, lambda: let_go(ledger, keeping), RETENTION_FIRST_SECONDS),
         Job("artefacts", ARTEFACTS_SECONDS, sweep.sweep, ARTEFACTS_SECONDS),
-        Job("integrity", INTEGRITY_SECONDS, lambda: check_integrity(settings.ledger_path), INTEGRITY_FIRST_SECONDS),
+        Job("integrity", INTEGRITY_SECONDS, storage_of(settings).check_integrity, INTEGRITY_FIRST_SECONDS),
         needs_clock("backup", BACKUP_SECONDS, lambda: keep_backups(settings, clock), INTEGRITY_FIRST_SECONDS),
     ]
 

@@ -25,13 +25,10 @@ from ledger.audit.history import Finding
 from ledger.audit.keyring import KeyMissing, key_files, load_keyring, require_keys, rotate
 from ledger.audit.proof import canonical, load_signer, public_pem, seal_bundle
 from ledger.audit.verification import verify as verify_all
-from ledger.database import DatabaseError
 from ledger.keys import sha256
 from ledger.migrations import SchemaChangedError
 from ledger.records import Effect
-from ledger.sqlite.connections import ReadOnlyFile, open_read_only
-from ledger.sqlite.migrations import pending, require_schema
-from quotebot.app.installation import schema_and_statements
+from quotebot.app.installation import storage_of
 from quotebot.cli import exits, tables, terminal
 from quotebot.domain.pricing import engine as pricing_rules
 from quotebot.domain.quotes.quote import parse_quote_id
@@ -48,7 +45,7 @@ if TYPE_CHECKING:
 
     from ledger.audit.events import Keyring
     from ledger.audit.verification import VerificationReport
-    from ledger.database import Database, Row, Tx
+    from ledger.database import ReadAccess, Row, Tx
     from ledger.ledger import Ledger
     from quotebot.settings import Settings
 
@@ -408,23 +405,16 @@ async def rotate_key(*, json_output: Json = False) -> int:
 
 
 @contextlib.asynccontextmanager
-async def _to_verify() -> AsyncIterator[tuple[Database | ReadOnlyFile, Keyring, Settings]]:
+async def _to_verify() -> AsyncIterator[tuple[ReadAccess, Keyring, Settings]]:
     """Open the ledger as `_existing` does; in a folder that cannot be written, open it read-only."""
     settings = load_settings()
-    if not settings.ledger_path.exists() or os.access(settings.data_dir, os.W_OK):
+    storage = storage_of(settings)
+    if not storage.exists() or storage.is_writable():
         async with _existing() as (ledger, settings):
             yield ledger.database, ledger.audit.keyring, settings
         return
     require_keys(settings.data_dir)
-    migrations, statements = schema_and_statements()
-    with contextlib.closing(open_read_only(settings.ledger_path)) as connection:
-        require_schema(connection, migrations)
-        if pending(connection, migrations):
-            raise DatabaseError(
-                f"The ledger is of an older build, and {settings.data_dir} cannot be written. Nothing was verified. Copy the "
-                "folder to where it can be written, then verify the copy."
-            )
-    yield ReadOnlyFile(settings.ledger_path, statements), load_keyring(settings.data_dir, may_create=False), settings
+    yield storage.read_only(), load_keyring(settings.data_dir, may_create=False), settings
 
 
 @contextlib.asynccontextmanager

@@ -18,11 +18,11 @@ from rich.progress import SpinnerColumn, TextColumn
 from ledger.audit.keyring import load_keyring, require_keys
 from ledger.audit.verification import verify as verify_audit
 from ledger.clock import SystemClock
-from ledger.operator.backup import UNAUTHENTICATED, NotAuthenticError, NotWholeError, prove
+from ledger.operator.backup import UNAUTHENTICATED, NotAuthenticError, NotWholeError
 from quotebot import __version__
 from quotebot.app import backups as restoring
 from quotebot.app.backups import authentic_backup, make_backup, prove_backup
-from quotebot.app.installation import proof_by
+from quotebot.app.installation import storage_of
 from quotebot.cli import exits, terminal
 from quotebot.jobs.maintenance import RetentionPeriods, forget, let_go, too_old
 from quotebot.jobs.maintenance import rebuild as rebuild_derived
@@ -106,11 +106,11 @@ def verify(
 
     settings = terminal.existing_site()
     require_keys(settings.data_dir)
-    proof = proof_by(load_keyring(settings.data_dir, may_create=False))
+    keyring, storage = load_keyring(settings.data_dir, may_create=False), storage_of(settings)
     found, tables = None, dict[str, int]()
     try:
         with following() as progress:
-            tables = prove(settings.ledger_path, proof, progress)
+            tables = storage.prove(keyring, progress)
     except NotWholeError as error:
         found = error.why
     if json_output:
@@ -120,7 +120,7 @@ def verify(
         print(f"The ledger is whole: {rows:,} rows in {len(tables)} tables, {events:,} of them audit events.")
     else:
         exits.complain(
-            f"The ledger {settings.ledger_path.absolute()} is not whole: {found}. Nothing was changed. Stop the bot, keep a copy "
+            f"The ledger {storage.place} is not whole: {found}. Nothing was changed. Stop the bot, keep a copy "
             "of the whole data folder, check the disk, then: quotebot restore with the newest backup."
         )
     return exits.OK if found is None else exits.REFUSED
@@ -258,7 +258,7 @@ async def restore(
     warn_of_old(chosen)
     lost = await asyncio.to_thread(restoring.present, settings)
     held = "is not there, or cannot be read" if lost.operations is None else f"has {lost.operations:,} commands"
-    exits.complain(f"{file.name} ({words(chosen)}). The ledger at {settings.ledger_path.absolute()} {held}.")
+    exits.complain(f"{file.name} ({words(chosen)}). The ledger at {storage_of(settings).place} {held}.")
     if not yes and not _agreed():
         return exits.complain("Nothing was changed.", exits.REFUSED)
     with following() as progress:

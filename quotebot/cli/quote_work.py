@@ -20,7 +20,6 @@ from ledger import keys, recovery
 from ledger.clock import SystemClock
 from ledger.ledger import Ledger
 from ledger.records import Operation, Request
-from ledger.sqlite.engine import SqliteDatabase
 from quotebot import __version__
 from quotebot.app import installation
 from quotebot.app.document_folder import with_documents
@@ -38,9 +37,10 @@ from quotebot.store import quotes as store
 from quotebot.views import messages
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from ledger.clock import Clock
+    from ledger.database import Database
     from ledger.records import Reservation
     from quotebot.commands.registry import Payload
     from quotebot.settings import Settings
@@ -217,15 +217,20 @@ async def _finished(ledger: Ledger, operation: Operation) -> Operation:
     return operation
 
 
-async def execute_alone(settings: Settings, operation_id: int, clock: Clock, engine: type[SqliteDatabase] | None = None) -> None:
+async def execute_alone(
+    settings: Settings,
+    operation_id: int,
+    clock: Clock,
+    open_database: Callable[..., Awaitable[Database]] = installation.open_database,
+) -> None:
     """Execute terminal commands as the only active process, up to this one. Raises LedgerInUseError if a bot runs after all.
 
     Commands from Slack wait for the bot: only it can ask Slack about their authors. A terminal command behind one of them on the
-    same quote waits too. `engine` is the database of fault tests.
+    same quote waits too. `open_database` is replaced by fault tests.
     """
     async with installation.instance_lock(settings):
         audit = installation.open_audit(settings)
-        database = await installation.open_database(settings.ledger_path, audit, clock, bot=False, engine=engine or SqliteDatabase)
+        database = await open_database(settings, audit, clock, bot=False)
         try:
             epoch = await recovery.begin_epoch(database, clock.now_ms(), role="cli", build=__version__)
             ledger = Ledger(database, clock, audit, epoch=epoch, pin=store.head_version, **installation.claim_settings(settings))

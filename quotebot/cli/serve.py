@@ -18,7 +18,7 @@ from cyclopts.validators import Number
 
 from quotebot.app.bot import run_bot
 from quotebot.app.front import fork_ingress
-from quotebot.app.installation import LedgerInUseError, begin_anew, require_ledger
+from quotebot.app.installation import LedgerInUseError, begin_anew, require_ledger, storage_of
 from quotebot.cli import exits, terminal
 from quotebot.cli.children import OURSELVES, our_name, stop_on_signals, with_our_code, without_settings
 from quotebot.cli.config import assignments
@@ -66,7 +66,7 @@ def run(
     if new:
         left = begin_anew(settings)
         exits.complain(
-            f"A new, empty ledger begins at {settings.ledger_path.absolute()}. Its quote numbers begin anew: numbers that were "
+            f"A new, empty ledger begins at {storage_of(settings).place}. Its quote numbers begin anew: numbers that were "
             f"given out before appear twice. {'Left as it is: ' + ', '.join(left) + '.' if left else ''}".rstrip()
         )
     require_ledger(settings)

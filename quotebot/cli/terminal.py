@@ -16,8 +16,7 @@ from adapters.failures import Failure
 from adapters.policies import POLICIES, unknown_class
 from ledger.gates import family
 from ledger.operator.dead_letters import UNKNOWN, parse_reference
-from ledger.sqlite.locks import instance_holder
-from quotebot.app.installation import load_rules, open_ledger, require_ledger, speak
+from quotebot.app.installation import load_rules, open_ledger, require_ledger, speak, storage_of
 from quotebot.cli.tables import UNITS_MS
 from quotebot.commands.registry import REGISTRY
 from quotebot.dispatch.registry import follow_ups
@@ -169,10 +168,10 @@ def existing_site() -> Settings:
     """Return the settings of an installation that has a ledger. Raises ConfigurationError."""
     settings = load_settings()
     require_ledger(settings)
-    if not settings.ledger_path.exists():
+    storage = storage_of(settings)
+    if not storage.exists():
         raise ConfigurationError(
-            f"There is no ledger at {settings.ledger_path.absolute()}. Nothing was done. "
-            "Set QUOTEBOT_DATA_DIR to the bot's data folder."
+            f"There is no ledger at {storage.place}. Nothing was done. Set QUOTEBOT_DATA_DIR to the bot's data folder."
         )
     speak(settings.language)
     return settings
@@ -190,7 +189,7 @@ async def active_rules() -> Rules:
     """
     settings = load_settings()
     rules = load_rules(settings)
-    if not settings.ledger_path.exists():
+    if not storage_of(settings).exists():
         return rules
     async with open_ledger(settings) as ledger:
         active = replace(rules, ruleset=await ledger.database.read(ActiveRuleset(rules.ruleset).read))
@@ -199,14 +198,8 @@ async def active_rules() -> Rules:
 
 async def bot_runs(ledger: Ledger) -> bool:
     """Return true if the process that last took the bot's lock is alive. Trying the lock could stop a starting bot."""
-    pid = instance_holder(load_settings().ledger_path)
+    holder = storage_of(load_settings()).holder()
+    if holder is None or not holder.alive:
+        return False
     rows = await ledger.database.read(lambda tx: tx.all("last_epochs", limit=EPOCHS))
-    if pid is None or not any(row["pid"] == pid and row["ended_at"] is None for row in rows):
-        return False
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # it is alive and belongs to another user
-        return True
-    return True
+    return any(row["pid"] == holder.pid and row["ended_at"] is None for row in rows)

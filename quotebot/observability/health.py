@@ -5,13 +5,11 @@ Off unless QUOTEBOT_HEALTH_PORT names a port. The answers contain our own names 
 
 from __future__ import annotations
 
-import sqlite3
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
 
-from ledger.database import DatabaseError, Health
 from ledger.measures import measure
 from quotebot.observability.loopback import only_local
 from quotebot.observability.metrics import Metrics, exposition, families, of_database
@@ -22,6 +20,7 @@ if TYPE_CHECKING:
     import contextlib
     from collections.abc import Awaitable, Callable, Sequence
 
+    from ledger.database import Health
     from ledger.gates import Gate
     from ledger.ledger import Ledger
     from quotebot.observability.clock_guard import ClockGuard, Suspension
@@ -46,7 +45,7 @@ class Vitals:
         """Return the reasons why the bot is not ready; empty if it is ready."""
         try:
             gates = (await measure(self.ledger)).gates
-        except (DatabaseError, sqlite3.Error) as error:
+        except Exception as error:  # noqa: BLE001 -- whatever prevents a read is the reason
             return [f"the ledger cannot be read: {error}"]
         return reasons(
             self.ledger.database.health,

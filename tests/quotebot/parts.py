@@ -22,7 +22,8 @@ from ledger.audit.events import Audit
 from ledger.audit.keyring import load_keyring
 from ledger.ledger import Ledger
 from ledger.records import Request
-from quotebot.app.installation import open_database, schema_and_statements
+from quotebot.app.installation import schema_and_statements
+from quotebot.app.sqlite_storage import SqliteStorage
 from quotebot.commands.payloads import CreateQuote
 from quotebot.dispatch.registry import HANDLERS
 from quotebot.dispatch.services import Adapters, EffectHandlers
@@ -160,7 +161,7 @@ async def bench_at(path: Path) -> AsyncIterator[Bench]:
     migrations, _ = schema_and_statements()
     lay(path, tuple(migrations), clock.now_ms())
     audit = Audit(DOMAIN_EVENTS, load_keyring(path.parent))
-    database = await open_database(path, audit, clock, bot=True, keeps_room=False)
+    database = await SqliteStorage(path, *schema_and_statements()).open(audit, clock, bot=True, keeps_room=False)
     try:
         epoch = await recovery.begin_epoch(database, clock.now_ms(), role="bot", build="test")
         yield Bench(Ledger(database, clock, audit, epoch=epoch, pin=store.head_version), clock, path)

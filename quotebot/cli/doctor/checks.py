@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import sqlite3
 import stat
 import time
 from collections.abc import Awaitable, Callable
@@ -21,9 +20,10 @@ from pydantic import SecretStr
 
 from adapters.failures import AdapterError
 from adapters.pdf.renderer import PdfRenderer, QuoteDocument
-from ledger.sqlite.ballast import BALLAST_BYTES
-from ledger.sqlite.locks import instance_holder
+from ledger.database import DatabaseError
 from quotebot.app.document_folder import load_seller
+from quotebot.app.installation import storage_of
+from quotebot.app.sqlite_storage import check_version
 from quotebot.observability.exporters import open_observers
 from quotebot.observability.logs import redact
 from quotebot.settings import ConfigurationError, slack_tokens
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
+    from quotebot.app.sqlite_storage import SqliteStorage
     from quotebot.settings import Settings
 
 SECONDS_MAX: Final = 15.0
@@ -42,9 +43,6 @@ WORDS_MAX: Final = 400
 OTHERS: Final = 0o077  # permission bits of group and others
 FILES_MAX: Final = 100_000  # limit per folder
 NAMED_MAX: Final = 10
-ROOM_BYTES: Final = 4 * BALLAST_BYTES
-SQLITE_MIN: Final = (3, 37, 0)  # STRICT tables
-SQLITE_SOUND: Final = (3, 51, 3)  # in older versions, two connections can corrupt the write-ahead log if they reset it at once
 PAGE: Final = QuoteDocument(
     title="Quote",
     quote_id="doctor",
@@ -101,7 +99,12 @@ class Site:
     settings: Settings
     now_seconds: Callable[[], float] = time.time
     free_bytes: Callable[[Path], int] = lambda folder: shutil.disk_usage(folder).free
-    sqlite_version: tuple[int, ...] = sqlite3.sqlite_version_info
+    sqlite_version: tuple[int, ...] | None = None  # of the library, if None
+
+    @property
+    def storage(self) -> SqliteStorage:
+        """The storage of the ledger."""
+        return storage_of(self.settings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,17 +245,16 @@ async def disk_room(site: Site) -> Seen:
         folder = folder.parent
     free = site.free_bytes(folder)
     words = f"{free / 2**20:,.0f} MiB are free at {folder}"
-    return fine(words) if free >= ROOM_BYTES else bad(f"{words}; at least {ROOM_BYTES >> 20} are needed")
+    needed = site.storage.room_bytes
+    return fine(words) if free >= needed else bad(f"{words}; at least {needed >> 20} are needed")
 
 
 async def sqlite_version(site: Site) -> Seen:
     """Check that SQLite is new enough, and report the fault that we work around."""
-    version = ".".join(map(str, site.sqlite_version))
-    if site.sqlite_version < SQLITE_MIN:
-        return bad(f"SQLite {version} is older than {'.'.join(map(str, SQLITE_MIN))}")
-    if site.sqlite_version < SQLITE_SOUND:
-        return fine(f"SQLite {version} (known WAL bug, guarded by a lock). Let no other program write to the ledger")
-    return fine(f"SQLite {version}")
+    try:
+        return fine(check_version() if site.sqlite_version is None else check_version(site.sqlite_version))
+    except DatabaseError as error:
+        return bad(str(error))
 
 
 async def pdf(site: Site) -> Seen:
@@ -287,17 +289,13 @@ async def _printable(renderer: PdfRenderer, sample: str) -> bool:
 
 
 async def bot(site: Site) -> Seen:
-    """Check whether a bot works on this ledger. It never tries the bot's lock: even a short attempt could stop a starting bot."""
-    pid = instance_holder(site.settings.ledger_path)
-    if pid is None:
+    """Check whether a bot works on this ledger."""
+    holder = site.storage.holder()
+    if holder is None:
         return nothing("no bot ever ran here")
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return nothing(f"no bot is running (the last was process {pid})")
-    except PermissionError:  # the process exists and belongs to another user
-        pass
-    return fine(f"process {pid} took the bot's lock last and is alive")
+    if not holder.alive:
+        return nothing(f"no bot is running (the last was process {holder.pid})")
+    return fine(f"process {holder.pid} took the bot's lock last and is alive")
 
 
 def _private_files(roots: list[Path]) -> Seen:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import sqlite3
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -15,17 +13,13 @@ from ledger.audit.keyring import load_keyring, require_keys
 from ledger.audit.verification import verify_within
 from ledger.database import DatabaseError
 from ledger.measures import read_measures
-from ledger.migrations import SchemaChangedError
-from ledger.operator.backup import backups_in, ledger_id_of, own_backups
+from ledger.operator.backup import backups_in
 from ledger.operator.replay import HISTORY_INLINE
-from ledger.sqlite.batch import SqliteTx
-from ledger.sqlite.connections import damage, open_read_only
-from ledger.sqlite.file import APPLICATION_ID, PRAGMAS
-from ledger.sqlite.migrations import pending, schema_differences
-from quotebot.app.backups import folder_of, keyring_of
+from quotebot.app.backups import backups_of, folder_of
 from quotebot.app.document_folder import load_seller
 from quotebot.app.document_lint import lint
-from quotebot.app.installation import LedgerLostError, load_rules, require_ledger, schema_and_statements
+from quotebot.app.installation import LedgerLostError, load_rules, require_ledger
+from quotebot.app.sqlite_storage import OlderBuildError
 from quotebot.cli.doctor.checks import NAMED_MAX, Seen, Site, bad, fine, nothing
 from quotebot.domain.quotes.quote import utc_text
 from quotebot.observability.clock_guard import read_suspension
@@ -36,12 +30,9 @@ from quotebot.store.rulesets import ActiveRuleset
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import date
-    from pathlib import Path
 
     from ledger.database import Tx
-    from ledger.operator.backup import Backup
     from quotebot.domain.rules import Rules
-    from quotebot.settings import Settings
 
 T = TypeVar("T")
 WAL_BYTES_MAX: Final = 256 << 20  # four times its checkpoint limit
@@ -62,45 +53,25 @@ async def schema(site: Site) -> Seen:
         require_ledger(site.settings)
     except LedgerLostError as error:
         return bad(str(error))
-    if not site.settings.ledger_path.exists():
+    if not site.storage.exists():
         return nothing(NO_LEDGER)
-    return await asyncio.to_thread(_schema, site)
-
-
-def _schema(site: Site) -> Seen:
-    migrations, _ = schema_and_statements()
     try:
-        with contextlib.closing(open_read_only(site.settings.ledger_path)) as connection:
-            (application_id,) = connection.execute("PRAGMA application_id").fetchone()
-            (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
-            if application_id != APPLICATION_ID:
-                return bad("the file is not a Quotebot ledger")
-            missing = pending(connection, migrations)
-            changed = schema_differences(connection, migrations)
-    except (DatabaseError, sqlite3.DatabaseError) as error:
+        return fine(await asyncio.to_thread(site.storage.check_schema))
+    except DatabaseError as error:
         return bad(str(error))
-    if mode != PRAGMAS["journal_mode"]:
-        return bad(f"its journal mode is {mode} instead of {PRAGMAS['journal_mode']}: commits would not be safe")
-    if changed:
-        return bad(SchemaChangedError(changed).named)
-    if missing:
-        return bad(f"{len(missing)} changes of this build are not in it yet; the next start of the bot makes them")
-    return fine(f"it is of this build, its schema is unchanged, in journal mode {mode}")
 
 
 async def whole(site: Site) -> Seen:
     """Let SQLite check every page of the file."""
-    if not site.settings.ledger_path.exists():
+    if not site.storage.exists():
         return nothing(NO_LEDGER)
-    found = await asyncio.to_thread(damage, site.settings.ledger_path)
+    found = await asyncio.to_thread(site.storage.damage)
     return bad("; ".join(found[:NAMED])) if found else fine("every page of the file is whole")
 
 
 async def wal(site: Site) -> Seen:
     """Check the size of the write-ahead log."""
-    path = site.settings.ledger_path
-    log = path.with_name(path.name + "-wal")
-    size = log.stat().st_size if log.exists() else 0
+    size = site.storage.wal_bytes()
     words = f"the write-ahead log has {size / 2**20:,.0f} MiB"
     return bad(f"{words}; it is kept below {WAL_BYTES_MAX >> 20}") if size > WAL_BYTES_MAX else fine(words)
 
@@ -299,16 +270,17 @@ async def _active_rules(site: Site) -> Rules:
 async def backups(site: Site) -> Seen:
     """Check the age of the newest backup."""
     settings = site.settings
-    if not settings.ledger_path.exists():
+    if not site.storage.exists():
         return nothing(NO_LEDGER)
     folder = folder_of(settings)
     try:
-        own, others = await asyncio.to_thread(_own_backups, settings)
+        own = await asyncio.to_thread(backups_of, settings)
     except DatabaseError as error:
         return bad(str(error))
     newest = next(iter(own), None)
     if newest is None:
-        age = site.now_seconds() - await asyncio.to_thread(_begun_at, settings.ledger_path)
+        others = len(backups_in(folder))
+        age = site.now_seconds() - await asyncio.to_thread(site.storage.begun_at_ms) / 1000
         if not others and settings.backup_hours and age < settings.backup_hours * 3600:
             return nothing("the ledger is young: the bot makes the first backup")
         words = f"there is no backup of this ledger in {folder.absolute()}"
@@ -319,31 +291,11 @@ async def backups(site: Site) -> Seen:
     return bad(f"{words}; one every {allowed // BACKUP_LATE} hours is wanted") if hours > allowed else fine(words)
 
 
-def _own_backups(settings: Settings) -> tuple[list[Backup], int]:
-    """Return this ledger's backups, the newest first, and the number of other backups."""
-    folder = folder_of(settings)
-    own = own_backups(folder, ledger_id_of(settings.ledger_path), keyring_of(settings))
-    return own, len(backups_in(folder)) - len(own)
-
-
-def _begun_at(path: Path) -> float:
-    """Return the creation time of the ledger (Unix seconds), by its first migration."""
-    with contextlib.closing(open_read_only(path)) as connection:
-        (first,) = connection.execute("SELECT min(applied_at) FROM schema_migrations").fetchone()
-    return float(first or 0) / 1000
-
-
 async def _read(site: Site, look: Callable[[Tx], T]) -> T | Seen:
     """Read the ledger in its own thread. One of an older build is skipped with a finding; the schema check reports it."""
-    if not site.settings.ledger_path.exists():
+    if not site.storage.exists():
         return nothing(NO_LEDGER)
-
-    def read() -> T | Seen:
-        migrations, statements = schema_and_statements()
-        with contextlib.closing(open_read_only(site.settings.ledger_path)) as connection:
-            if pending(connection, migrations):
-                return nothing("the ledger is of an older build")
-            connection.execute("BEGIN")
-            return look(SqliteTx(connection, statements, None))
-
-    return await asyncio.to_thread(read)
+    try:
+        return await asyncio.to_thread(site.storage.read, look)
+    except OlderBuildError as error:
+        return nothing(str(error))

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from quotebot.app.installation import MARKER, LedgerLostError, open_audit, open_ledger
+from quotebot.app.installation import LedgerLostError, open_audit, open_ledger
+from quotebot.app.sqlite_storage import MARKER
 from quotebot.settings import Settings
 from tests.quotebot.cli.conftest import clean_environment
 from tests.rig import eventually, read_ledger

@@ -16,7 +16,8 @@ import pytest
 from ledger.audit.events import Audit
 from ledger.audit.keyring import load_keyring
 from ledger.ledger import Ledger
-from quotebot.app.installation import open_database
+from quotebot.app.installation import schema_and_statements
+from quotebot.app.sqlite_storage import SqliteStorage
 from quotebot.commands.payloads import DecideApproval, SubmitQuote
 from quotebot.domain.quotes.quote import ApprovalState, QuoteState, SlotState
 from quotebot.execution.executor import Executor
@@ -43,7 +44,7 @@ async def decide_all(path: Path, side: str) -> None:
     """
     clock = ManualClock()
     audit = Audit(DOMAIN_EVENTS, load_keyring(path.parent))
-    database = await open_database(path, audit, clock, bot=False, may_migrate=False)
+    database = await SqliteStorage(path, *schema_and_statements()).open(audit, clock, bot=False, may_migrate=False)
     ledger = Ledger(database, clock, audit, pin=store.head_version)
     for number in range(1, QUOTES + 1):
         sys.stdout.write("ready\n")
@@ -135,7 +136,7 @@ async def test_second_connection_cannot_store_a_decision_on_an_already_decided_r
     executor = Executor(bench.ledger, RULES, lambda _, high: high, MATRIX)
     await asked_for_approval(bench, executor)
     audit = Audit(DOMAIN_EVENTS, load_keyring(bench.path.parent))
-    other = await open_database(bench.path, audit, bench.clock, bot=False, may_migrate=False)
+    other = await SqliteStorage(bench.path, *schema_and_statements()).open(audit, bench.clock, bot=False, may_migrate=False)
     try:
         before = await other.read(lambda tx: store.load(tx, "Q-2026-0001"))
         assert before is not None

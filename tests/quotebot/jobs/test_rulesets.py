@@ -16,7 +16,8 @@ import pytest
 from ledger.audit.events import Audit
 from ledger.audit.keyring import load_keyring
 from ledger.ledger import Ledger
-from quotebot.app.installation import open_database, open_ledger
+from quotebot.app.installation import open_ledger, schema_and_statements
+from quotebot.app.sqlite_storage import SqliteStorage
 from quotebot.commands.payloads import EscalateApproval, SubmitQuote
 from quotebot.domain.approvals.policy import HOUR_MS, Threshold, Timing
 from quotebot.domain.catalogue.rulesets import canonical_ruleset, parse_ruleset, renamed, with_policy
@@ -222,7 +223,7 @@ async def test_what_cannot_be_done_is_refused_with_its_reason_and_changes_nothin
 async def another_process(bench: Bench) -> AsyncIterator[RulesetChanges]:
     """Open the same file a second time, with its own connection and write gate, as another process does."""
     audit = Audit(DOMAIN_EVENTS, load_keyring(bench.path.parent))
-    database = await open_database(bench.path, audit, bench.clock, bot=False)
+    database = await SqliteStorage(bench.path, *schema_and_statements()).open(audit, bench.clock, bot=False)
     try:
         yield RulesetChanges(Ledger(database, bench.clock, audit))
     finally:
