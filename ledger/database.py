@@ -2,19 +2,19 @@
 
 Requirements for an engine (tests/ledger/engine/test_conformance.py checks every engine against them):
 
-* `write` is atomic and isolated: no reader sees a part of it, and two writes never both build on the same state. SQLite has one
-  writer at a time; PostgreSQL would run SERIALIZABLE, or take one advisory lock per ledger, and run the work again on a
-  serialization failure. Work may therefore run twice and must keep no state between the runs.
+* `write` is atomic: no reader sees a part of it. Two `alone` writes never both build on the same state. SQLite has one writer at a
+  time; PostgreSQL has several, whose statements lock the rows on which a decision depends. Work may run twice, after a conflict or
+  on a new connection, and must keep no state between the runs.
 * Ids grow from one transaction to the next that builds on it, but transactions may commit out of the order of their ids where
   several write at a time. A cursor over ids (`id > :after`) therefore takes its upper end inside an `alone` write. SQLite has one
   writer at a time, so every write of it is alone.
 * A result is returned only when the commit would survive a power cut (WAL and synchronous=FULL, or an explicit flush after the
   COMMIT; synchronous_commit=on).
 * Every write ends in one of three ways: recorded, provably not recorded (NotRecorded), or unknown (OutcomeUnknown). When it cannot
-  be proven that nothing was recorded, the outcome is unknown. A connection lost during COMMIT is unknown; lost before it, not
-  recorded.
-* After an unknown outcome or a sign of damage the database refuses every later write (WritesRefused) until a restart.
-* Members of one commit fail separately: an exception of one member rolls back to its own savepoint and is raised to its own caller
+  be proven that nothing was recorded, the outcome is unknown. A connection lost before COMMIT is not recorded. One lost during
+  COMMIT is unknown, unless the engine finds out on a new connection what became of it.
+* After an outcome that stays unknown or a sign of damage the database refuses every later write (WritesRefused) until a restart.
+* Members of one commit fail separately: an exception of one member rolls back its own changes and is raised to its own caller
   only.
 * A deadline drops work that has not begun; cancelling a caller does not stop work that was already requested.
 * Items that work emits reach `finish` once per commit, in the order of the members being committed, inside their transaction.
