@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from adapters.failures import AdapterError, Failure
+from adapters.slack.api import ChannelFacts
 from ledger.records import Delivered, Drop
 from quotebot.dispatch.slack_unfurl import READERS_MAX, UnfurlHandler
-from quotebot.execution.membership import Audience, Known
+from quotebot.execution.membership import Audience, Channels, Known
 from quotebot.store import quotes
 from tests.quotebot.parts import RULES
 from tests.quotebot.views.quote_examples import example_quote
@@ -34,8 +35,11 @@ class World:
         self.near: frozenset[str] = frozenset()
         self.sent: list[dict[str, Any]] = []
         self.refusal: AdapterError | None = None
+        self.outage: AdapterError | None = None
 
     async def audience(self, _channel: str) -> Audience | None:
+        if self.outage is not None:
+            raise self.outage
         return self.audience_of
 
     async def is_public(self, _channel: str) -> bool:
@@ -115,6 +119,8 @@ async def test_members_of_a_private_channel_and_role_holders_see_its_quotes() ->
     assert isinstance(await world.shown(), Drop)
     world.near = frozenset({"U0A"})
     assert isinstance(await world.shown(), Delivered)
+    world.audience_of = Audience(public=True, members=frozenset({"U0A", BOT}))  # everybody may join it
+    assert isinstance(await world.shown(), Drop)
 
 
 async def test_an_unknown_reader_is_asked_for_again() -> None:
@@ -144,3 +150,42 @@ async def test_refusal_of_a_preview_holds_up_nothing_else(failure: Failure, code
     else:
         with pytest.raises(AdapterError, match="no"):
             await world.shown()
+
+
+async def test_an_outage_before_the_call_leaves_nothing_uncertain() -> None:
+    world = World(("U0A",))
+    world.outage = AdapterError(Failure.TIMEOUT, "timeout", "no", possibly_applied=True)
+    with pytest.raises(AdapterError) as raised:
+        await world.shown()
+    assert raised.value.possibly_applied is False
+
+
+@pytest.mark.parametrize(
+    ("facts", "members", "expected"),
+    [
+        (ChannelFacts("public", ext_shared=False), {"U0A"}, Audience(public=True, members=frozenset({"U0A"}))),
+        (ChannelFacts("private", ext_shared=False), {"U0A"}, Audience(public=False, members=frozenset({"U0A"}))),
+        (ChannelFacts("public", ext_shared=True), {"U0A"}, None),
+        (ChannelFacts("private", ext_shared=False, org_shared=True), {"U0A"}, None),
+        (ChannelFacts("direct", ext_shared=False), {"U0A"}, None),
+        (ChannelFacts("public", ext_shared=False), AdapterError(Failure.AUTH, "missing_scope", "no"), None),
+        (AdapterError(Failure.AUTH, "missing_scope", "no"), {"U0A"}, None),
+        (AdapterError(Failure.NOT_FOUND, "channel_not_found", "no"), {"U0A"}, None),
+    ],
+)
+async def test_audience_of_a_shared_or_unknown_channel_is_none(facts: Any, members: Any, expected: Audience | None) -> None:
+    def answer(found: Any) -> Any:
+        if isinstance(found, AdapterError):
+            raise found
+        return found
+
+    async def channel(**_: str) -> Any:
+        return answer(facts)
+
+    async def members_of(**_: str) -> Any:
+        return frozenset(answer(members))
+
+    slack: Any = SimpleNamespace(channel=channel, members=members_of)
+    clock: Any = SimpleNamespace(now_ms=lambda: 1)
+    assert await Channels(clock, slack, ("C0LISTED",)).audience("C0LISTED") == expected
+    assert await Channels(clock, slack).audience("D0A") is None

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from quotebot.cli.doctor.others import SCOPES
+from quotebot.commands.payloads import LinkedQuote, PreviewLinks
 from quotebot.domain.access import admit
 from quotebot.execution import membership
+from quotebot.execution.executor import failure_answer, untrusted
+from quotebot.handlers.decision import turned_away
 from quotebot.sandbox.slack.directory import BOT_USER_ID
 from quotebot.sandbox.world import World
 from quotebot.slack.shared_links import LINKS_READ_MAX, PREVIEWS_MAX, SharedLinks, hosts_of, record_of, records_in
@@ -137,6 +141,21 @@ async def test_only_members_links_to_quotes_are_recorded(
     await SharedLinks(outlet).on_shared(outlet.ack, body, {})
     assert [len(command.payload.links) for command in outlet.recorded_commands] == [recorded_links] * bool(recorded_links)
     assert (outlet.asked, outlet.acked) == (asked, 1)
+
+
+def test_nobody_is_told_that_a_preview_was_refused_or_failed() -> None:
+    asked: Any = SimpleNamespace(actor="U0GUEST", actor_kind="guest")
+    wanted = PreviewLinks("C0DEALS", "1.1", (LinkedQuote(f"{CLASSIC}/{RECORD}", FIRST_QUOTE),))
+    decision = turned_away(asked, admit("U0GUEST", "T0QUOTE", "guest", ("U0GUEST",)), wanted, wanted.aggregate_id)
+    assert decision is not None
+    assert (decision.kind, decision.effects, [event.event_type for event in decision.events]) == ("refused", (), ["access.refused"])
+    operation: Any = SimpleNamespace(
+        actor_type="user", action_kind=PreviewLinks.kind, cycle=1, source="slack_event", correlation_id="c"
+    )
+    operation.aggregate_id = wanted.aggregate_id
+    no_tx: Any = None
+    assert failure_answer(no_tx, operation, "it failed", 1) == ()
+    assert untrusted(operation, 1).effects == ()
 
 
 async def shared(deal: Deal, world: World, channel: str = "C0DEALS", *, user: str = "U0REP", record: str = f"{RECORD}AAA") -> str:
