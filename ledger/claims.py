@@ -136,6 +136,8 @@ def _allowed(tx: Tx, gates: Gates, slots: Mapping[str, int], families: Mapping[s
     free, most = slots.get(name, 0), families.get(family(name))
     if free <= 0 or (most is None and gates.flowing(name)):
         return free
+    if not gates.flowing(name):
+        tx.all("lock_gates", **{"class": name}, family=family(name))
     relatives = tx.required("in_flight_of_family", family=family(name))["busy"]
     if most is not None:
         free = max(0, min(free, most - relatives))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 from ledger.keys import dumps, loads
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from ledger.audit.events import Audit
     from ledger.database import Row, Tx
@@ -54,6 +54,10 @@ class Gate:
         """Read one row of `gates`."""
         values = dict(zip(row.keys(), row, strict=True))
         return cls(**{**values, "failing": tuple(loads(values["failing"]))})
+
+    def expired(self, now: int) -> bool:
+        """Tell whether its hold is over and only has to be lifted."""
+        return self.state == "held" and self.until_at is not None and self.until_at <= now
 
     def hold(self, cause: Cause, reason: str, by: str, now: int, until: int | None) -> Gate:
         """Hold the gate until `until`. A longer hold, or one that only a person may end, is not shortened."""
@@ -160,10 +164,11 @@ class GateRules:
         found = {}
         for row in tx.all("all_gates"):
             gate = Gate.of(row)
-            if gate.state == "held" and gate.until_at is not None and gate.until_at <= now:
+            if gate.expired(now):
                 # Ages count from the end of the hold, not from its detection.
-                gate, held = self._put(tx, gate.until_at, gate, gate.lift(now)), gate
-                self._lifted(tx, now, GateMove(held, gate))
+                move = self._change(tx, gate.until_at or now, gate, lambda held: held.lift(now) if held.expired(now) else held)
+                self._lifted(tx, now, move)
+                gate = move.after
             found[gate.name] = gate
         return Gates(found)
 
@@ -174,8 +179,7 @@ class GateRules:
 
     def hold(self, tx: Tx, now: int, name: str, cause: Cause, reason: str, by: str, until: int | None = None) -> GateMove:
         """Hold a class or a family."""
-        before = self._get(tx, name)
-        return GateMove(before, self._put(tx, now, before, before.hold(cause, reason, by, now, until)))
+        return self._change(tx, now, self._get(tx, name), lambda gate: gate.hold(cause, reason, by, now, until))
 
     def flows(self, tx: Tx, name: str) -> bool:
         """Tell whether no hold and no trial of this class or family is recorded."""
@@ -193,7 +197,7 @@ class GateRules:
         ]
         held = [gate for gate in related if gate.state == "held" and cause in (None, gate.cause)]
         for gate in held:
-            self._put(tx, now, gate, gate.lift(now, by_person=True))
+            self._change(tx, now, gate, lambda each: each.lift(now, by_person=True) if each.state == "held" else each)
         return [gate.name for gate in held]
 
     def answered(self, tx: Tx, now: int, effect_class: str, began_at: int | None) -> tuple[list[GateMove], bool]:
@@ -201,35 +205,53 @@ class GateRules:
 
         Returns the moves of the gates, and whether any gate restrained the class until now.
         """
+
+        def change(gate: Gate) -> Gate:
+            if gate.state == "half_open" and began_before(began_at, gate.resumed_at, now):
+                return gate  # an attempt from before the resume is not the trial
+            return gate.after_answer()
+
         moves, restrained = [], False
         for row in tx.all("gates_over", **{"class": effect_class}, family=family(effect_class)):
             gate = Gate.of(row)
             restrained = restrained or gate.state != "flowing"
-            if gate.state == "half_open" and began_before(began_at, gate.resumed_at, now):
-                continue  # an attempt from before the resume is not the trial
-            after = gate.after_answer()
-            if after != gate:
-                moves.append(GateMove(gate, self._put(tx, now, gate, after)))
+            if change(gate) != gate:
+                moves.append(self._change(tx, now, gate, change))
         return moves, restrained
 
     def failed(self, tx: Tx, now: int, effect_class: str, effect_id: int, reason: str, by: str) -> list[GateMove]:
         """Record that the external service did not answer. Returns the moves of the gates."""
         gate = self._get(tx, effect_class)
-        moves = [GateMove(gate, self._put(tx, now, gate, gate.after_failure(effect_id, reason, by, now, self._breaker)))]
+        moves = [self._change(tx, now, gate, lambda each: each.after_failure(effect_id, reason, by, now, self._breaker))]
         login = self._get(tx, family(effect_class))
         if login.state == "half_open":  # its one trial got no answer: the next one is due after a rest
             rest = now + round(self._breaker.rest_seconds * 1000)
-            moves.append(GateMove(login, self._put(tx, now, login, login.hold("breaker", reason, by, now, rest))))
+
+            def hold(each: Gate) -> Gate:
+                return each.hold("breaker", reason, by, now, rest) if each.state == "half_open" else each
+
+            moves.append(self._change(tx, now, login, hold))
         return moves
 
     def _get(self, tx: Tx, name: str) -> Gate:
         row = tx.one("gate", name=name)
         return Gate(name) if row is None else Gate.of(row)
 
-    def _put(self, tx: Tx, now: int, before: Gate, after: Gate) -> Gate:
-        if after == before:
-            return after
-        tx.one(
+    def _change(self, tx: Tx, now: int, before: Gate, change: Callable[[Gate], Gate]) -> GateMove:
+        """Change a gate that was read as `before`; if another process changed it since, change it as it is now."""
+        after = change(before)
+        while after != before and not self._put(tx, before, after):
+            before = self._get(tx, before.name)
+            after = change(before)
+        if before.state != "held" and after.state == "held":
+            tx.one("begin_hold", name=after.name, cause=after.cause, now=now)
+        elif before.state == "held" and after.state != "held":
+            tx.one("end_hold", name=after.name, now=now)
+        return GateMove(before, after)
+
+    def _put(self, tx: Tx, before: Gate, after: Gate) -> bool:
+        """Write a gate unless it is no longer as it was; false: it is not, and nobody else can change it until the commit."""
+        written = tx.one(
             "put_gate",
             name=after.name,
             state=after.state,
@@ -241,12 +263,14 @@ class GateRules:
             resumed_at=after.resumed_at,
             failures=after.failures,
             failing=dumps(after.failing),
+            state_before=before.state,
+            cause_before=before.cause or "",
+            held_before=before.held_at or 0,
+            until_before=before.until_at or 0,
+            resumed_before=before.resumed_at or 0,
+            failures_before=before.failures,
         )
-        if before.state != "held" and after.state == "held":
-            tx.one("begin_hold", name=after.name, cause=after.cause, now=now)
-        elif before.state == "held" and after.state != "held":
-            tx.one("end_hold", name=after.name, now=now)
-        return after
+        return written is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -518,13 +518,22 @@ SELECT * FROM gates WHERE name = :name;
 -- Of a class: its own, then its family's.
 SELECT * FROM gates WHERE name IN (:class, :family) ORDER BY name DESC;
 
+-- name: lock_gates
+-- A class and its family, before what is in flight is counted: PostgreSQL lets no other process count until the commit.
+SELECT name FROM gates WHERE name IN (:class, :family) ORDER BY name;
+
 -- name: put_gate
+-- Only over the gate that was read: another process may have written it since.
 INSERT INTO gates (name, state, cause, reason, held_by, held_at, until_at, resumed_at, failures, failing)
 VALUES (:name, :state, :cause, :reason, :held_by, :held_at, :until_at, :resumed_at, :failures, :failing)
 ON CONFLICT (name) DO UPDATE
 SET state = excluded.state, cause = excluded.cause, reason = excluded.reason, held_by = excluded.held_by,
   held_at = excluded.held_at, until_at = excluded.until_at, resumed_at = excluded.resumed_at, failures = excluded.failures,
-  failing = excluded.failing;
+  failing = excluded.failing
+WHERE gates.state = :state_before AND coalesce(gates.cause, '') = :cause_before AND coalesce(gates.held_at, 0) = :held_before
+  AND coalesce(gates.until_at, 0) = :until_before AND coalesce(gates.resumed_at, 0) = :resumed_before
+  AND gates.failures = :failures_before
+RETURNING name;
 
 -- name: begin_hold
 INSERT INTO holds (name, cause, held_at) VALUES (:name, :cause, :now);

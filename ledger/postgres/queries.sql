@@ -1,4 +1,4 @@
--- Statements of the ledger whose text PostgreSQL cannot take: each replaces the one of the same name in ledger/queries.sql.
+-- Statements of the ledger that PostgreSQL takes in another form: each replaces the one of the same name in ledger/queries.sql.
 
 -- name: see_delivery_again
 UPDATE deliveries SET seen = seen + 1, last_seen_at = :now, transport = (transport::jsonb || :retry::jsonb)::text WHERE id = :id;
@@ -21,3 +21,81 @@ SELECT nextval('audit_events_id_seq') AS id, 2 AS schema_version FROM generate_s
 -- name: audit_head
 -- Locked until the end of the transaction, also where there is no such chain yet: one transaction at a time adds to a chain.
 SELECT event_id, seq, mac FROM lock_audit_head(:aggregate_id);
+
+-- ------------------------------------------------------------------------------------------------------------- locks
+-- Several processes write at the same time, and each statement sees what is committed when it begins. These lock the rows on which a
+-- decision depends.
+
+-- name: effect_by_key
+-- Whoever reads the parent of a new effect waits for the end of its settlement, and a settlement for the new effect.
+SELECT * FROM effects WHERE effect_key = :effect_key FOR SHARE;
+
+-- name: lock_gates
+SELECT name FROM gates WHERE name IN (:class, :family) ORDER BY name FOR UPDATE;
+
+-- name: due_operations
+-- The walk reads one due row after the other from the index, and no more of them than the claim takes, whatever the statistics say. A
+-- subquery with LIMIT is never turned into a join. A row that another process is claiming is passed over, and holds its lane.
+WITH RECURSIVE due (next_attempt_at, id) AS (
+  (SELECT next_attempt_at, id FROM operations WHERE next_attempt_at <= :now ORDER BY next_attempt_at, id LIMIT 1)
+  UNION ALL
+  SELECT following.next_attempt_at, following.id FROM due CROSS JOIN LATERAL (
+    SELECT o.next_attempt_at, o.id FROM operations AS o
+    WHERE o.next_attempt_at <= :now AND (o.next_attempt_at, o.id) > (due.next_attempt_at, due.id)
+    ORDER BY o.next_attempt_at, o.id LIMIT 1) AS following
+)
+SELECT taken.id, taken.fence FROM due CROSS JOIN LATERAL (
+  SELECT o.id, o.fence FROM operations AS o
+  WHERE o.id = due.id AND o.next_attempt_at <= :now AND o.claims < :suspect_claims AND (o.source = :source OR :source IS NULL)
+    AND (o.aggregate_id = 'new' OR o.id = (
+      SELECT head.id FROM operations AS head
+      WHERE head.lane = o.lane AND head.aggregate_id <> 'new' AND head.finished_at IS NULL ORDER BY head.id LIMIT 1)
+      AND (SELECT runner.id FROM operations AS runner WHERE runner.lane = o.lane AND runner.state = 'in_progress' LIMIT 1) IS NULL)
+  FOR UPDATE OF o SKIP LOCKED) AS taken
+LIMIT :limit;
+
+-- name: due_suspect_operation
+SELECT o.id, o.fence, o.source FROM operations AS o
+WHERE o.id = :id AND o.next_attempt_at <= :now AND o.claims >= :suspect_claims
+  AND (o.aggregate_id = 'new' OR o.id = (
+    SELECT head.id FROM operations AS head
+    WHERE head.lane = o.lane AND head.aggregate_id <> 'new' AND head.finished_at IS NULL ORDER BY head.id LIMIT 1))
+FOR UPDATE OF o SKIP LOCKED;
+
+-- name: due_effects
+-- As due_operations.
+WITH RECURSIVE due (next_attempt_at, id) AS (
+  (SELECT next_attempt_at, id FROM effects WHERE class = :class AND next_attempt_at <= :now ORDER BY next_attempt_at, id LIMIT 1)
+  UNION ALL
+  SELECT following.next_attempt_at, following.id FROM due CROSS JOIN LATERAL (
+    SELECT e.next_attempt_at, e.id FROM effects AS e
+    WHERE e.class = :class AND e.next_attempt_at <= :now AND (e.next_attempt_at, e.id) > (due.next_attempt_at, due.id)
+    ORDER BY e.next_attempt_at, e.id LIMIT 1) AS following
+)
+SELECT taken.* FROM due CROSS JOIN LATERAL (
+  SELECT e.*, o.operation_key, o.source, o.source_request_id, o.action_kind, o.actor, o.actor_type, o.team_id,
+    o.aggregate_id AS about, coalesce(o.aggregate_version, o.pinned_version) AS version
+  FROM effects AS e JOIN operations AS o ON o.id = e.operation_id
+  WHERE e.id = due.id AND e.next_attempt_at <= :now AND e.claims < :suspect_claims
+    AND e.id = (
+      SELECT head.id FROM effects AS head
+      WHERE head.class = e.class AND head.target = e.target AND head.finished_at IS NULL
+        AND (head.not_before IS NULL OR head.not_before <= :now OR head.next_attempt_at <= :now)
+      ORDER BY head.id LIMIT 1)
+    AND (
+      SELECT busy.id FROM effects AS busy WHERE busy.class = e.class AND busy.target = e.target AND busy.state = 'in_flight' LIMIT 1)
+      IS NULL
+  FOR UPDATE OF e SKIP LOCKED) AS taken
+LIMIT :limit;
+
+-- name: due_suspect_effect
+SELECT e.*, o.operation_key, o.source, o.source_request_id, o.action_kind, o.actor, o.actor_type, o.team_id,
+  o.aggregate_id AS about, coalesce(o.aggregate_version, o.pinned_version) AS version
+FROM effects AS e JOIN operations AS o ON o.id = e.operation_id
+WHERE e.id = :id AND e.next_attempt_at <= :now AND e.claims >= :suspect_claims
+  AND e.id = (
+    SELECT head.id FROM effects AS head
+    WHERE head.class = e.class AND head.target = e.target AND head.finished_at IS NULL
+      AND (head.not_before IS NULL OR head.not_before <= :now OR head.next_attempt_at <= :now)
+    ORDER BY head.id LIMIT 1)
+FOR UPDATE OF e SKIP LOCKED;

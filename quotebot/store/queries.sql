@@ -31,6 +31,10 @@ SELECT maker FROM inherited_makers WHERE quote_id = :quote_id AND NOT EXISTS (
   WHERE quote_id = :quote_id AND quote_version < :version AND state = 'approved' AND decided_role IS NOT NULL AND earlier IS NULL)
 ORDER BY maker;
 
+-- name: lock_twins
+-- One of two equal creations at a time: PostgreSQL lets the second look after the first has committed.
+SELECT :requester AS requester, :asked_hash AS asked_hash;
+
 -- name: find_twin
 -- No look at unfinished operations is needed: of two equal creations the one that is executed second finds the quote of the first.
 SELECT quote_id, version, recorded_at FROM quotes

@@ -182,9 +182,10 @@ def load_version(tx: Tx, quote_id: str, version: int) -> Quote | None:
 def find_twin(tx: Tx, *, requester: str, team_id: str, asked_hash: str, since: int) -> tuple[str, int, int] | None:
     """Return (quote id, version, recorded_at) of the person's newest quote with this content since `since` (ms), or None.
 
-    This is the whole resubmission guard. Transactions run one after the other, so of two equal creations the one executed second
-    finds the quote of the other, whatever state the first was in meanwhile (waiting, retried, cancelled, replayed).
+    This is the whole resubmission guard. Equal creations run one after the other, so the one executed second finds the quote of the
+    other, whatever state the first was in meanwhile (waiting, retried, cancelled, replayed).
     """
+    tx.one("lock_twins", requester=requester, asked_hash=asked_hash)
     row = tx.one("find_twin", requester=requester, team_id=team_id, asked_hash=asked_hash, since=since)
     return None if row is None else (row["quote_id"], row["version"], row["recorded_at"])
 

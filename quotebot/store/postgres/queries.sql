@@ -1,4 +1,4 @@
--- Statements of the store whose text PostgreSQL cannot take: each replaces the one of the same name in quotebot/store/queries.sql.
+-- Statements of the store that PostgreSQL takes in another form: each replaces the one of the same name in quotebot/store/queries.sql.
 
 -- name: zones_of_people
 SELECT p.user_id, p.zone FROM people AS p
@@ -32,3 +32,7 @@ FROM approvals AS a
 WHERE a.state = 'pending' AND q.state = 'pending_approval'
   AND NOT EXISTS (SELECT 1 FROM operations AS o WHERE o.lane = q.quote_id AND o.aggregate_id <> 'new' AND o.finished_at IS NULL)
 ORDER BY s.approval_id, s.slot;
+
+-- name: lock_twins
+SELECT :requester AS requester, :asked_hash AS asked_hash
+FROM pg_advisory_xact_lock(hashtextextended(:requester || ' ' || :asked_hash, 0));
