@@ -33,7 +33,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "ledger.db"
 
 
-@pytest.fixture(params=["sqlite"])
+@pytest.fixture(params=["sqlite", "postgres"])
 def engine_name(request: pytest.FixtureRequest) -> str:
     """Return the engine of the test's ledgers."""
     name: str = request.param
@@ -41,20 +41,32 @@ def engine_name(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def place(engine_name: str, path: Path) -> Place:
-    """Return an empty ledger."""
-    assert engine_name == "sqlite"
-    return SqlitePlace(path)
+def place(engine_name: str, path: Path, request: pytest.FixtureRequest) -> Iterator[Place]:
+    """Yield an empty ledger."""
+    if engine_name == "sqlite":
+        yield SqlitePlace(path)
+    else:
+        made = on_postgres(request)
+        yield made
+        request.getfixturevalue("postgres").drop(made.address)
+
+
+def on_postgres(request: pytest.FixtureRequest) -> Place:
+    """Create an empty ledger on the worker's server."""
+    from tests.ledger.postgres.places import create  # noqa: PLC0415 -- imports the driver
+
+    return create(request.getfixturevalue("postgres"))
 
 
 @pytest.fixture(scope="session")
-def kept_places(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Place]:
+def kept_places(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Callable[[str], Place]:
     """Return a function that returns an empty ledger, the same one each time: its tests roll back what they write."""
 
     @functools.cache
     def kept(engine_name: str) -> Place:
-        assert engine_name == "sqlite"
-        return SqlitePlace(tmp_path_factory.mktemp("kept") / "ledger.db")
+        if engine_name == "sqlite":
+            return SqlitePlace(tmp_path_factory.mktemp("kept") / "ledger.db")
+        return on_postgres(request)
 
     return kept
 

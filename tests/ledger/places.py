@@ -85,8 +85,12 @@ class SqlitePlace:
 
 
 def place_at(address: str) -> Place:
-    """Return the ledger at an address: a file's path."""
-    return SqlitePlace(Path(address))
+    """Return the ledger at an address: a file's path, or a database's URL."""
+    if "://" not in address:
+        return SqlitePlace(Path(address))
+    from tests.ledger.postgres.places import PostgresPlace  # noqa: PLC0415 -- imports the driver
+
+    return PostgresPlace(address)
 
 
 @contextmanager

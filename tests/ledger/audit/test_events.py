@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from ledger.database import Row, Tx
     from ledger.records import Effect, Operation
     from tests.ledger.places import Place
+    from tests.postgres import Server
 
 # Triggers that record each move of a row.
 SPY = (
@@ -48,6 +49,18 @@ SPY = (
         f" INSERT INTO moves (machine, moved, target) VALUES ('{table[:-1]}', NEW.id, NEW.state); END"
         for table in ("operations", "effects")
         for name, change, when in (("born", "INSERT", "1"), ("moved", "UPDATE OF state", "NEW.state <> OLD.state"))
+    ),
+)
+SPY_OF_POSTGRES = (
+    "CREATE TABLE moves (id BIGINT PRIMARY KEY GENERATED ALWAYS AS IDENTITY, machine TEXT, moved BIGINT, target TEXT)",
+    (
+        "CREATE FUNCTION spy() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+        " INSERT INTO moves (machine, moved, target) VALUES (TG_ARGV[0], NEW.id, NEW.state); RETURN NULL; END $$"
+    ),
+    *(
+        f"CREATE TRIGGER spy_{table}_{name} AFTER {change} ON {table} FOR EACH ROW {when} EXECUTE FUNCTION spy('{table[:-1]}')"
+        for table in ("operations", "effects")
+        for name, change, when in (("born", "INSERT", ""), ("moved", "UPDATE OF state", "WHEN (NEW.state <> OLD.state)"))
     ),
 )
 # The state to which each event moves its row; events without a move are not listed.
@@ -218,6 +231,18 @@ def test_on_any_walk_every_move_of_a_row_has_its_audit_row_in_the_same_commit(
 ) -> None:
     with temporary() as place:
         asyncio.run(walk(steps, place, SPY))
+
+
+@settings(max_examples=6)
+@given(STEPS)
+def test_on_postgres_every_move_of_a_row_has_its_audit_row_in_the_same_commit(
+    postgres: Server, steps: list[tuple[Callable[[Walk, int], Awaitable[None]], int]]
+) -> None:
+    from tests.ledger.postgres.places import create  # noqa: PLC0415 -- imports the driver
+
+    place = create(postgres)
+    asyncio.run(walk(steps, place, SPY_OF_POSTGRES))
+    postgres.drop(place.address)
 
 
 async def test_an_event_of_an_unregistered_type_is_refused_with_its_whole_transaction(desk: Desk) -> None:

@@ -53,6 +53,12 @@ def files(folder: Path) -> list[str]:
 
 
 @pytest.fixture
+def engine_name() -> str:
+    """Return the engine whose ledger is a file."""
+    return "sqlite"
+
+
+@pytest.fixture
 async def backup(desk: Desk, path: Path, tmp_path: Path) -> Backup:
     for number in range(3):
         await desk.reserve(f"r{number}")
