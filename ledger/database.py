@@ -98,6 +98,14 @@ class ReadAccess(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """The process that last took the lock of the one active bot."""
+
+    pid: int
+    alive: bool
+
+
 class Database(ReadAccess, Protocol):
     """Asynchronous transactions. `work` is synchronous and may run twice: it takes time, ids and random values as arguments."""
 

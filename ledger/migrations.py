@@ -55,6 +55,10 @@ class SchemaChangedError(DatabaseError):
         return "; ".join(self.found[:NAMED]) + (f"; and {more:,} more" if more > 0 else "")
 
 
+class OlderBuildError(DatabaseError):
+    """The ledger was not migrated to this build yet."""
+
+
 def known(rows: Iterable[tuple[str, str, str, int]], migrations: Sequence[Migration]) -> list[Migration]:
     """Return the migrations of the rows of `schema_migrations` (component, name, sha256, applied_at), in the order applied.
 

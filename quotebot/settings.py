@@ -12,7 +12,7 @@ from decimal import Decimal
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, AliasChoices, AnyHttpUrl, BeforeValidator, Field, SecretStr, ValidationError, model_validator
@@ -140,6 +140,23 @@ def is_loopback(host: str) -> bool:
         return host == "localhost" or ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def _safe_database(address: str) -> str:
+    """Reject an address of a database that would send its rows in clear text, or that contains a password."""
+    parts = urlsplit(address)
+    if parts.scheme not in ("postgresql", "postgres"):
+        raise ValueError("it must begin with postgresql://; leave it out for a file in the data folder")
+    login, _, hosts = parts.netloc.rpartition("@")
+    asked = parse_qsl(parts.query)
+    if ":" in login or "password" in dict(asked):
+        raise ValueError("an address must not hold a password; put it into QUOTEBOT_LEDGER_PASSWORD, or into the secrets folder")
+    places = [unquote(re.sub(r":\d*$", "", each)).strip("[]") for each in hosts.split(",")]
+    places += [each for name, value in asked if name in ("host", "hostaddr") for each in value.split(",")]
+    outside = [place for place in places if place and not (place.startswith("/") or is_loopback(place))]
+    if outside and dict(asked).get("sslmode") != "verify-full":
+        raise ValueError(f"{outside[0]} is not this machine: sslmode=verify-full is needed, with sslrootcert=FILE, or system")
+    return address
 
 
 SafeUrl = Annotated[AnyHttpUrl, AfterValidator(_safe_address)]
@@ -393,6 +410,14 @@ class Settings(BaseSettings):
         None,
         validation_alias="SENTRY_DSN",
         description="Address of a Sentry project that gets errors and dead letters; needs the extra sentry",
+    )
+    ledger_url: Annotated[str, AfterValidator(_safe_database)] | None = Field(
+        None,
+        description="Database of the ledger in place of the file in the data folder: postgresql://quotebot@db.example/quotebot"
+        "?sslmode=verify-full&sslrootcert=system; needs the extra postgres",
+    )
+    ledger_password: SecretStr | None = Field(
+        None, description="Password for that database; better as a file of the secrets folder"
     )
     backup_folder: Path | None = Field(
         None, description="Where backups go, better on another disk; without it a folder `backups` in the data folder"

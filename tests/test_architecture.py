@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 PRODUCT = ("quotebot", "ledger", "adapters", "faults")
 HEAVY = (
     *("slack_bolt", "slack_sdk", "aiohttp", "weasyprint", "simple_salesforce", "openai", "prometheus_client", "cryptography"),
-    *("pydantic", "asyncio", "ssl"),
+    *("pydantic", "asyncio", "ssl", "psycopg"),
 )
 IMPURE = frozenset(
     [
@@ -105,7 +105,8 @@ def test_in_the_bot_only_the_storage_and_its_backups_know_sqlite(checkout: Path)
 
 
 def test_only_the_engine_and_the_places_that_choose_it_name_postgresql(checkout: Path) -> None:
-    own = ("ledger/postgres/", "quotebot/store/postgres/", "quotebot/app/", "quotebot/sandbox/")
+    # The settings check the address.
+    own = ("ledger/postgres/", "quotebot/store/postgres/", "quotebot/app/", "quotebot/sandbox/", "quotebot/settings.py")
     found = [
         path.relative_to(checkout).as_posix()
         for path in modules(checkout, "quotebot", "ledger", "adapters")

@@ -80,6 +80,7 @@ PLACES: Final = {
     "ledger/audit/anchors.py": ("files", "the log of anchors, a copy of what the ledger holds"),
     "quotebot/app/installation.py": ("files", "an empty file that marks a first start, before there is a ledger"),
     "quotebot/app/sqlite_storage.py": ("files", "removes that file once the ledger exists"),
+    "quotebot/app/postgres_storage.py": ("files", "likewise"),
     "quotebot/observability/metrics.py": ("files", "the page of metrics, made anew every few seconds"),
     "quotebot/cli/doctor/checks.py": (
         "clock",

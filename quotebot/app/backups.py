@@ -42,7 +42,9 @@ from ledger.sqlite.disk import Disk
 from ledger.sqlite.engine import SqliteDatabase
 from quotebot import __version__
 from quotebot.app.installation import claim_settings, instance_lock, schema_and_statements, storage_of
+from quotebot.app.sqlite_storage import SqliteStorage
 from quotebot.handlers.quotes import DOMAIN_EVENTS
+from quotebot.settings import ConfigurationError
 from quotebot.store import generations as store
 from quotebot.store import history
 
@@ -64,6 +66,17 @@ def folder_of(settings: Settings) -> Path:
     return settings.backup_folder or settings.data_dir / FOLDER
 
 
+def _file_of(settings: Settings) -> SqliteStorage:
+    """Return the storage of a ledger in a file. Raises ConfigurationError for one in a database."""
+    storage = storage_of(settings)
+    if not isinstance(storage, SqliteStorage):
+        raise ConfigurationError(
+            f"The ledger is in the database {storage.place}. Nothing was done. Back it up, verify its backups and put them back "
+            "with the database's own tools: docs/postgresql.md."
+        )
+    return storage
+
+
 def make_backup(
     settings: Settings, now_ms: int, *, folder: Path | None = None, disk: Disk | None = None, progress: Progress = quiet
 ) -> Backup:
@@ -71,7 +84,7 @@ def make_backup(
 
     Raises DatabaseError; then there is no new backup, and the earlier ones are unchanged.
     """
-    keyring, storage = keyring_of(settings), storage_of(settings)
+    keyring, storage = keyring_of(settings), _file_of(settings)
     source = Source(storage.path, storage.proof(keyring), keyring, __version__)
     backup = back_up(source, folder or folder_of(settings), now_ms, disk=disk, progress=progress)
     if folder is None:
@@ -101,18 +114,18 @@ def prove_backup(
 ) -> dict[str, int]:
     """Verify that a backup is ours and complete; return its row counts by table. Raises DatabaseError with the defect."""
     keyring = keyring_of(settings)
-    verify(backup, storage_of(settings).proof(keyring), keyring, unauthenticated=unauthenticated, progress=progress)
+    verify(backup, _file_of(settings).proof(keyring), keyring, unauthenticated=unauthenticated, progress=progress)
     return backup.manifest.tables
 
 
 def backups_of(settings: Settings) -> list[Backup]:
     """Return this ledger's backups, the newest first. Raises DatabaseError if the ledger or an audit key cannot be read."""
-    return own_backups(folder_of(settings), storage_of(settings).ledger_id(), keyring_of(settings))
+    return own_backups(folder_of(settings), _file_of(settings).ledger_id(), keyring_of(settings))
 
 
 def is_due(settings: Settings, now_ms: int) -> bool:
     """Return true if the next backup is due, by the age of this ledger's newest one: a restart makes no extra backup."""
-    if not settings.backup_hours:
+    if not settings.backup_hours or storage_of(settings).path is None:
         return False
     newest = next(iter(backups_of(settings)), None)
     return newest is None or not newest.manifest.made_at <= now_ms < newest.manifest.made_at + settings.backup_hours * HOUR_MS
@@ -149,7 +162,7 @@ class Restored:
 
 def present(settings: Settings) -> Present:
     """Return the facts of the present ledger, which may be in any state."""
-    path = settings.ledger_path
+    path = _file_of(settings).path
     if not path.exists():
         return Present()
     try:
@@ -178,15 +191,15 @@ async def restore(
     `unauthenticated` accepts a backup of 0.1.0, which has an unsigned manifest. Raises LedgerInUseError while a bot runs, and
     DatabaseError for a backup that is incomplete, of a newer build, or without its audit keys here; then nothing was changed.
     """
-    disk = disk or Disk()
+    disk, path_of_ledger = disk or Disk(), _file_of(settings).path
     backup = await asyncio.to_thread(authentic_backup, settings, path, unauthenticated=unauthenticated)
     await asyncio.to_thread(prove_backup, settings, backup, unauthenticated=unauthenticated, progress=progress)
     async with instance_lock(settings):
-        switch.finish(settings.ledger_path, disk)
+        switch.finish(path_of_ledger, disk)
         restored = await _prepare(settings, backup, clock, actor, terminal_user, disk, engine)
         await asyncio.to_thread(_prove_staged, settings, progress)
-        switch.decide(settings.ledger_path, disk)
-        replaced = switch.finish(settings.ledger_path, disk)
+        switch.decide(path_of_ledger, disk)
+        replaced = switch.finish(path_of_ledger, disk)
     return Restored(restored.generation, restored.in_doubt, restored.numbers, replaced)
 
 
@@ -254,4 +267,4 @@ def _prove_staged(settings: Settings, progress: Progress) -> None:
     wal = staged.with_name(f"{staged.name}-wal")
     if wal.exists() and wal.stat().st_size:
         raise BackupError(f"{staged} still has a WAL: another program has it open. The ledger is as it was. Close that, try again.")
-    prove(staged, storage_of(settings).proof(load_keyring(settings.data_dir, may_create=False)), progress)
+    prove(staged, _file_of(settings).proof(load_keyring(settings.data_dir, may_create=False)), progress)

@@ -44,6 +44,7 @@ from quotebot.settings import ConfigurationError
 from quotebot.store import dead_letters as letter_store
 from quotebot.store import quotes as store
 from quotebot.store.columns import TABLES
+from quotebot.store.crm_mirror import fingerprint
 from quotebot.worker_loop import POLL_SECONDS
 
 if TYPE_CHECKING:
@@ -53,9 +54,12 @@ if TYPE_CHECKING:
     from ledger.clock import Clock
     from ledger.database import Database, Tx
     from ledger.records import EffectIntent, Operation
+    from quotebot.app.postgres_storage import PostgresStorage
     from quotebot.domain.approvals.policy import ApprovalPolicy
     from quotebot.domain.catalogue.rulesets import Ruleset
     from quotebot.settings import Settings
+
+    Storage = SqliteStorage | PostgresStorage
 
 LOCK_LOOKS: Final = 20
 LOCK_LOOK_SECONDS: Final = 0.05
@@ -132,8 +136,6 @@ def crm_mapping(settings: Settings) -> CrmMapping:
 
 def _account_segments(settings: Settings) -> AccountSegments | None:
     """Return where the CRM's accounts say their segments; None if the mapping names no such field."""
-    from quotebot.dispatch.crm_mirror import fingerprint  # noqa: PLC0415 -- as above
-
     accounts = crm_mapping(settings).mirrors.get("accounts")
     if accounts is None or "segment" not in accounts.facts:
         return None
@@ -149,9 +151,22 @@ def _built_in() -> tuple[Ruleset, ApprovalPolicy]:
     return parse_ruleset_toml(ruleset), parse_policy(policy)
 
 
-def storage_of(settings: Settings) -> SqliteStorage:
+def storage_of(settings: Settings) -> Storage:
     """Return the storage of the ledger. This is the one place that chooses the engine."""
-    return SqliteStorage(settings.ledger_path, *schema_and_statements())
+    if settings.ledger_url is None:
+        return SqliteStorage(settings.ledger_path, *schema_and_statements())
+    try:
+        from quotebot.app.postgres_storage import PostgresStorage  # noqa: PLC0415 -- its driver is an extra
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            f"QUOTEBOT_LEDGER_URL names a database, and its driver is missing ({error.name}). Nothing was done. Install the wheel "
+            "with its extra postgres: docs/postgresql.md."
+        ) from error
+
+    password = settings.ledger_password
+    return PostgresStorage(
+        settings.ledger_url, None if password is None else password.get_secret_value(), settings.data_dir / MARKER
+    )
 
 
 async def open_database(settings: Settings, audit: Audit, clock: Clock, **options: Any) -> Database:

@@ -1,7 +1,7 @@
 """The SQLite file that holds the ledger of an installation: how it is opened, locked, read and checked.
 
 With the backups (backups.py) this is all that the bot and the command line know of the engine; `storage_of` in installation.py
-chooses it. Everything else works on an open `Database`.
+chooses it, or the same methods of postgres_storage.py. Everything else works on an open `Database`.
 """
 
 from __future__ import annotations
@@ -10,14 +10,13 @@ import asyncio
 import contextlib
 import os
 import sqlite3
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import structlog
 
 from ledger.audit.events import finish_with
-from ledger.database import DatabaseError
-from ledger.migrations import SchemaChangedError
+from ledger.database import DatabaseError, Holder
+from ledger.migrations import OlderBuildError, SchemaChangedError
 from ledger.operator import switch
 from ledger.operator.backup import FOLDER, BackupError, Progress, Proof, Source, back_up, ledger_id_of, prove, quiet
 from ledger.sqlite.ballast import BALLAST_BYTES
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 
     from ledger.audit.events import Audit, Keyring
     from ledger.clock import Clock
-    from ledger.database import Database, Tx
+    from ledger.database import Database, ReadAccess, Tx
     from ledger.migrations import Migration
 
 T = TypeVar("T")
@@ -44,18 +43,6 @@ MARKER: Final = "ledger.beginning"  # beside the ledger, from the first start un
 SQLITE_MIN: Final = (3, 37, 0)  # STRICT tables
 SQLITE_SOUND: Final = (3, 51, 3)  # in older versions, two connections can corrupt the write-ahead log if they reset it at once
 log = structlog.get_logger(__name__)
-
-
-class OlderBuildError(DatabaseError):
-    """The ledger was not migrated to this build yet."""
-
-
-@dataclass(frozen=True, slots=True)
-class Holder:
-    """The process that last took the lock of the one active bot."""
-
-    pid: int
-    alive: bool
 
 
 class SqliteStorage:
@@ -83,10 +70,6 @@ class SqliteStorage:
             return False
         wal = self.path.with_name(f"{self.path.name}-wal")
         return not any(each.exists() and each.stat().st_size for each in (self.path, wal))
-
-    def is_writable(self) -> bool:
-        """Return true if this user may write to the folder, which even a reader needs in WAL mode."""
-        return os.access(self.path.parent, os.W_OK)
 
     def hold(self) -> InstanceLock | None:
         """Take the lock of the one active bot, or return None. Raises DatabaseError if the folder cannot be written."""
@@ -181,8 +164,13 @@ class SqliteStorage:
             connection.execute("BEGIN")
             return work(SqliteTx(connection, self._statements, None))
 
-    def read_only(self) -> ReadOnlyFile:
-        """Return read-only access to a ledger in a folder that cannot be written. Raises DatabaseError for another schema."""
+    def read_only(self) -> ReadAccess | None:
+        """Return read-only access if the folder cannot be written, which even a reader needs in WAL mode; None if it can.
+
+        Raises DatabaseError for another schema.
+        """
+        if os.access(self.path.parent, os.W_OK):
+            return None
         with contextlib.closing(open_read_only(self.path)) as connection:
             require_schema(connection, self._migrations)
             if pending(connection, self._migrations):
@@ -212,7 +200,17 @@ class SqliteStorage:
             raise OlderBuildError(f"{len(missing)} changes of this build are not in it yet; the next start of the bot makes them")
         return f"it is of this build, its schema is unchanged, in journal mode {mode}"
 
-    def damage(self) -> list[str]:
+    def check_version(self, version: tuple[int, ...] | None = None) -> str:
+        """Return a description of the SQLite library, or of that version of it. Raises DatabaseError if it is too old."""
+        version = version or sqlite3.sqlite_version_info
+        name = f"SQLite {'.'.join(map(str, version))}"
+        if version < SQLITE_MIN:
+            raise DatabaseError(f"{name} is older than {'.'.join(map(str, SQLITE_MIN))}")
+        if version < SQLITE_SOUND:
+            return f"{name} (known WAL bug, guarded by a lock). Let no other program write to the ledger"
+        return name
+
+    def damage(self) -> list[str] | None:
         """Return the problems that SQLite finds in the file, at most ten; takes seconds for a million rows."""
         return damage(self.path)
 
@@ -220,7 +218,7 @@ class SqliteStorage:
         """Check the file in a thread. Raises DamagedError."""
         await check_integrity(self.path)
 
-    def wal_bytes(self) -> int:
+    def wal_bytes(self) -> int | None:
         """Return the size of the write-ahead log."""
         wal = self.path.with_name(f"{self.path.name}-wal")
         return wal.stat().st_size if wal.exists() else 0
@@ -242,13 +240,3 @@ class SqliteStorage:
     def prove(self, keyring: Keyring, progress: Progress = quiet) -> dict[str, int]:
         """Verify pages, schema, audit and references; return the row counts by table. Raises NotWholeError."""
         return prove(self.path, self.proof(keyring), progress)
-
-
-def check_version(version: tuple[int, ...] = sqlite3.sqlite_version_info) -> str:
-    """Return a description of the SQLite library. Raises DatabaseError if it is too old."""
-    name = f"SQLite {'.'.join(map(str, version))}"
-    if version < SQLITE_MIN:
-        raise DatabaseError(f"{name} is older than {'.'.join(map(str, SQLITE_MIN))}")
-    if version < SQLITE_SOUND:
-        return f"{name} (known WAL bug, guarded by a lock). Let no other program write to the ledger"
-    return name

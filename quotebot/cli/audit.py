@@ -409,12 +409,13 @@ async def _to_verify() -> AsyncIterator[tuple[ReadAccess, Keyring, Settings]]:
     """Open the ledger as `_existing` does; in a folder that cannot be written, open it read-only."""
     settings = load_settings()
     storage = storage_of(settings)
-    if not storage.exists() or storage.is_writable():
+    closed = storage.read_only() if storage.exists() else None
+    if closed is None:
         async with _existing() as (ledger, settings):
             yield ledger.database, ledger.audit.keyring, settings
         return
     require_keys(settings.data_dir)
-    yield storage.read_only(), load_keyring(settings.data_dir, may_create=False), settings
+    yield closed, load_keyring(settings.data_dir, may_create=False), settings
 
 
 @contextlib.asynccontextmanager

@@ -20,7 +20,6 @@ from ledger import keys
 from ledger.records import Delivered, FollowUps
 from quotebot import effects
 from quotebot.dispatch import crm_opportunity
-from quotebot.dispatch.crm_mirror import fingerprint
 from quotebot.dispatch.documents import Documents, of_approved, remember
 from quotebot.dispatch.services import EffectHandler, dead_letter_card_updated, enqueuing
 from quotebot.domain import money
@@ -42,6 +41,7 @@ from quotebot.execution.crm_effects import (
     written_before,
 )
 from quotebot.store import crm, crm_mirror, quotes
+from quotebot.store.crm_mirror import fingerprint
 from quotebot.views.document import file_name
 
 if TYPE_CHECKING:

@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ledger import keys
 from quotebot.store import crm_mirror as store
 from quotebot.store.crm_mirror import Found
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from adapters.salesforce.mapping import MirrorMapping
     from adapters.salesforce.records import OpenOpportunity
     from ledger.database import Database, Tx
 
@@ -43,8 +41,3 @@ class MirrorLookup:
             return Found(read(tx), min(since)) if len(since) == len(whole) else None
 
         return await self.database.read(look)
-
-
-def fingerprint(wanted: MirrorMapping) -> str:
-    """Return the digest of the object and its fields: it changes when the mapping of a kind changes."""
-    return keys.digest([wanted.sobject, wanted.name, wanted.account, sorted(wanted.facts.items())])

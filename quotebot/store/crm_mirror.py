@@ -7,10 +7,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from adapters.salesforce.records import MirrorPage, OpenOpportunity, Position
+from ledger import keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from adapters.salesforce.mapping import MirrorMapping
     from ledger.database import Row, Tx
     from quotebot.domain.rules import Rules
 
@@ -21,6 +23,11 @@ _LAST: Final = "\U0010ffff"  # sorts after every continuation of a name
 
 
 T = TypeVar("T")
+
+
+def fingerprint(wanted: MirrorMapping) -> str:
+    """Return the digest of the object and its fields: it changes when the mapping of a kind changes."""
+    return keys.digest([wanted.sobject, wanted.name, wanted.account, sorted(wanted.facts.items())])
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +138,39 @@ def test_a_response_url_may_name_slack_or_the_host_the_bot_talks_to() -> None:
 
 def test_the_ledger_lies_in_the_data_folder() -> None:
     assert settings(data_dir=Path("/srv/quotebot")).ledger_path == Path("/srv/quotebot/ledger.db")
+
+
+@pytest.mark.parametrize(
+    ("address", "problem"),
+    [
+        ("mysql://quotebot@127.0.0.1/quotebot", "it must begin with postgresql://"),
+        ("postgresql://quotebot:planted@127.0.0.1/quotebot", "must not hold a password"),
+        ("postgresql://127.0.0.1/quotebot?password=planted", "must not hold a password"),
+        ("postgresql://quotebot@db.example/quotebot", "db.example is not this machine"),
+        ("postgresql://quotebot@db.example/quotebot?sslmode=require", "sslmode=verify-full is needed"),
+        ("postgresql://127.0.0.1:5432,db.example:5433/quotebot", "db.example is not this machine"),
+        ("postgresql:///quotebot?host=db.example", "db.example is not this machine"),
+        ("postgresql://localhost/quotebot?hostaddr=192.0.2.1", "192.0.2.1 is not this machine"),
+    ],
+)
+def test_unsafe_address_of_a_database_is_refused_without_its_password(address: str, problem: str) -> None:
+    with pytest.raises(ValidationError, match=re.escape(problem)) as refused:
+        Settings(_env_file=None, ledger_url=address)
+    assert "planted" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "postgresql://quotebot@/quotebot?host=%2Fvar%2Frun%2Fpostgresql",
+        "postgresql://quotebot@[::1]:5432/quotebot",
+        "postgres://localhost/quotebot",
+        "postgresql://%2Fvar%2Frun%2Fpostgresql/quotebot?host=::1",
+        "postgresql://quotebot@a.example,b.example:5433/quotebot?sslmode=verify-full&sslrootcert=system",
+    ],
+)
+def test_database_of_this_machine_or_behind_verified_tls_is_taken(address: str) -> None:
+    assert Settings(_env_file=None, ledger_url=address, ledger_password="planted").secrets == ("planted",)
 
 
 def test_overrides_of_the_retry_matrix_are_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

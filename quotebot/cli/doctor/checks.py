@@ -23,7 +23,6 @@ from adapters.pdf.renderer import PdfRenderer, QuoteDocument
 from ledger.database import DatabaseError
 from quotebot.app.document_folder import load_seller
 from quotebot.app.installation import storage_of
-from quotebot.app.sqlite_storage import check_version
 from quotebot.observability.exporters import open_observers
 from quotebot.observability.logs import redact
 from quotebot.settings import ConfigurationError, slack_tokens
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from quotebot.app.sqlite_storage import SqliteStorage
+    from quotebot.app.installation import Storage
     from quotebot.settings import Settings
 
 SECONDS_MAX: Final = 15.0
@@ -102,7 +101,7 @@ class Site:
     sqlite_version: tuple[int, ...] | None = None  # of the library, if None
 
     @property
-    def storage(self) -> SqliteStorage:
+    def storage(self) -> Storage:
         """The storage of the ledger."""
         return storage_of(self.settings)
 
@@ -252,7 +251,7 @@ async def disk_room(site: Site) -> Seen:
 async def sqlite_version(site: Site) -> Seen:
     """Check that SQLite is new enough, and report the fault that we work around."""
     try:
-        return fine(check_version() if site.sqlite_version is None else check_version(site.sqlite_version))
+        return fine(site.storage.check_version(site.sqlite_version))
     except DatabaseError as error:
         return bad(str(error))
 

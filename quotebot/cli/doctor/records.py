@@ -13,13 +13,13 @@ from ledger.audit.keyring import load_keyring, require_keys
 from ledger.audit.verification import verify_within
 from ledger.database import DatabaseError
 from ledger.measures import read_measures
+from ledger.migrations import OlderBuildError
 from ledger.operator.backup import backups_in
 from ledger.operator.replay import HISTORY_INLINE
 from quotebot.app.backups import backups_of, folder_of
 from quotebot.app.document_folder import load_seller
 from quotebot.app.document_lint import lint
 from quotebot.app.installation import LedgerLostError, load_rules, require_ledger
-from quotebot.app.sqlite_storage import OlderBuildError
 from quotebot.cli.doctor.checks import NAMED_MAX, Seen, Site, bad, fine, nothing
 from quotebot.domain.quotes.quote import utc_text
 from quotebot.observability.clock_guard import read_suspension
@@ -66,12 +66,16 @@ async def whole(site: Site) -> Seen:
     if not site.storage.exists():
         return nothing(NO_LEDGER)
     found = await asyncio.to_thread(site.storage.damage)
+    if found is None:
+        return nothing("the database's own tools check its pages")
     return bad("; ".join(found[:NAMED])) if found else fine("every page of the file is whole")
 
 
 async def wal(site: Site) -> Seen:
     """Check the size of the write-ahead log."""
     size = site.storage.wal_bytes()
+    if size is None:
+        return nothing("the database keeps its own log")
     words = f"the write-ahead log has {size / 2**20:,.0f} MiB"
     return bad(f"{words}; it is kept below {WAL_BYTES_MAX >> 20}") if size > WAL_BYTES_MAX else fine(words)
 
@@ -270,6 +274,8 @@ async def _active_rules(site: Site) -> Rules:
 async def backups(site: Site) -> Seen:
     """Check the age of the newest backup."""
     settings = site.settings
+    if site.storage.path is None:
+        return nothing("the database's own tools back the ledger up")
     if not site.storage.exists():
         return nothing(NO_LEDGER)
     folder = folder_of(settings)

@@ -1,0 +1,168 @@
+"""Access to a ledger's database beside an open ledger: by a bot that starts, and by the command line. Every function blocks."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import psycopg
+from psycopg.conninfo import make_conninfo
+
+from ledger.database import DatabaseError, Holder
+from ledger.migrations import OlderBuildError, SchemaChangedError
+from ledger.postgres.migrations import migrate, pending, require_order, require_schema, schema_differences
+from ledger.postgres.sessions import CONNECT_SECONDS, READER, connect
+from ledger.postgres.transactions import NamedStatement, PostgresTx
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from ledger.database import Tx
+    from ledger.migrations import Migration
+
+T = TypeVar("T")
+BOT_LOCK: Final = 0x626F74  # advisory lock of the one active bot; "bot" in ASCII
+_NAME: Final = "quotebot bot"  # application name of the lock's session, followed by the process id
+_HOLDER: Final = """
+SELECT a.application_name FROM pg_catalog.pg_locks AS l JOIN pg_catalog.pg_stat_activity AS a ON a.pid = l.pid
+WHERE l.locktype = 'advisory' AND l.granted AND l.classid = 0 AND l.objid = %s AND l.objsubid = 1
+  AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())
+"""
+_LAST: Final = "SELECT pid FROM epochs WHERE role = 'bot' ORDER BY epoch DESC LIMIT 1"
+_THERE: Final = "SELECT to_regclass('schema_migrations') IS NOT NULL AND to_regclass('epochs') IS NOT NULL"
+
+
+class BotLock:
+    """The held lock of the one active bot. The server releases it when the session ends."""
+
+    def __init__(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+        self._connection = connection
+
+    def close(self) -> None:
+        """Release the lock."""
+        self._connection.close()
+
+
+def with_password(address: str, password: str | None) -> str:
+    """Return the address with a password, for the driver alone."""
+    return address if password is None else make_conninfo(address, password=password)
+
+
+def is_there(url: str) -> bool:
+    """Return true if the database holds a ledger."""
+    with _connected(url) as connection:
+        return bool(_value(connection, _THERE))
+
+
+def hold_bot_lock(url: str) -> BotLock | None:
+    """Take the lock of the one active bot, or return None when another process holds it."""
+    with _errors():
+        connection = psycopg.connect(
+            url, autocommit=True, application_name=f"{_NAME} {os.getpid()}", connect_timeout=CONNECT_SECONDS
+        )
+        if _value(connection, "SELECT pg_try_advisory_lock(%s)", BOT_LOCK):
+            return BotLock(connection)
+        connection.close()
+        return None
+
+
+def bot_lock_holder(url: str) -> Holder | None:
+    """Return the process that holds the bot's lock, or else the last that did. It never tries the lock."""
+    with _connected(url) as connection:
+        name = _value(connection, _HOLDER, BOT_LOCK)
+        if name is not None:
+            return Holder(int(str(name).removeprefix(_NAME)), alive=True)
+        pid = _value(connection, _LAST) if _value(connection, _THERE) else None
+        return None if pid is None else Holder(int(pid), alive=False)
+
+
+def prepare(url: str, migrations: Sequence[Migration], now_ms: int, on_migrating: Callable[[], object] | None) -> None:
+    """Check the schema and bring it up to date; `on_migrating` is called before a used ledger is changed.
+
+    Without `on_migrating`, an older ledger raises OlderBuildError. Raises DatabaseError as the migrations do.
+    """
+    with _connected(url) as connection:
+        require_order(connection)
+        require_schema(connection, migrations)
+        missing = pending(connection, migrations)
+        if missing and on_migrating is None:
+            raise OlderBuildError("The ledger's schema is older than this build, and a bot is running on it; it is unchanged.")
+        if missing and on_migrating is not None:
+            if _value(connection, _THERE):
+                on_migrating()
+            migrate(connection, migrations, now_ms)
+
+
+def check_schema(url: str, migrations: Sequence[Migration]) -> None:
+    """Raise DatabaseError with the difference unless the schema is the one of this build."""
+    with _connected(url) as connection:
+        require_order(connection)
+        missing = pending(connection, migrations)
+        changed = schema_differences(connection, migrations)
+    if changed:
+        raise DatabaseError(SchemaChangedError(changed).named)
+    if missing:
+        raise OlderBuildError(f"{len(missing)} changes of this build are not in it yet; the next start of the bot makes them")
+
+
+def read_snapshot(url: str, statements: Mapping[str, str], work: Callable[[Tx], T]) -> T:
+    """Run `work` in one snapshot, on a session of its own."""
+    with _errors():
+        session = connect(url, name="quotebot cli", limits=READER, writes=False)
+        try:
+            session.run("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            return work(PostgresTx(session, {name: NamedStatement(text) for name, text in statements.items()}, None))
+        finally:
+            session.close()
+
+
+def require_current(url: str, migrations: Sequence[Migration]) -> None:
+    """Raise OlderBuildError unless every migration of this build was applied."""
+    with _connected(url) as connection:
+        if pending(connection, migrations):
+            raise OlderBuildError("the ledger is of an older build")
+
+
+def count_rows(url: str) -> dict[str, int]:
+    """Return the number of rows by table."""
+    with _connected(url) as connection:
+        names = connection.execute("SELECT tablename FROM pg_catalog.pg_tables WHERE schemaname = current_schema() ORDER BY 1")
+        return {str(name): int(_value(connection, f'SELECT count(*) FROM "{name}"')) for (name,) in names.fetchall()}  # noqa: S608 -- a table's own name
+
+
+def begun_at_ms(url: str) -> int:
+    """Return the time of the ledger's first migration."""
+    with _connected(url) as connection:
+        return int(_value(connection, "SELECT min(applied_at) FROM schema_migrations") or 0)
+
+
+def server_version(url: str) -> str:
+    """Return the version of the server."""
+    with _connected(url) as connection:
+        return connection.info.parameter_status("server_version") or "unknown"
+
+
+@contextmanager
+def _connected(url: str) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
+    with (
+        _errors(),
+        psycopg.connect(url, autocommit=True, application_name="quotebot cli", connect_timeout=CONNECT_SECONDS) as connection,
+    ):
+        yield connection
+
+
+@contextmanager
+def _errors() -> Iterator[None]:
+    try:
+        yield
+    except psycopg.Error as error:
+        raise DatabaseError(
+            f"The ledger's database cannot be used ({' '.join(str(error).split())}). No command was touched. Does the server run, "
+            "and may this user log in?"
+        ) from error
+
+
+def _value(connection: psycopg.Connection[tuple[Any, ...]], sql: str, *parameters: object) -> Any:
+    row = connection.execute(sql, parameters).fetchone()
+    return None if row is None else row[0]

@@ -1,0 +1,165 @@
+"""The PostgreSQL database that holds the ledger of an installation: how it is opened, locked, read and checked.
+
+Keys, documents and the log of anchors stay in the data folder. Backups are the business of the database's own tools.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import socket
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from ledger.audit.columns import statements as bound_statements
+from ledger.audit.events import SYSTEM_CHAIN, finish_with
+from ledger.audit.verification import AUDIT_TABLES, verify_within
+from ledger.database import DatabaseError, load_statements, replace_statements
+from ledger.migrations import Migration
+from ledger.operator.backup import NotWholeError, Progress, quiet
+from ledger.postgres import connections
+from ledger.postgres.engine import PostgresDatabase
+from quotebot.store import history
+from quotebot.store.columns import TABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ledger.audit.events import Audit, Keyring
+    from ledger.clock import Clock
+    from ledger.database import Database, Holder, ReadAccess, Tx
+    from ledger.postgres.connections import BotLock
+
+T = TypeVar("T")
+PACKAGES: Final = ("ledger", "quotebot.store")
+EVENTS_MAX: Final = 1 << 62
+
+
+class PostgresStorage:
+    """The ledger of an installation in the database at `address`, which holds no password."""
+
+    path: Final = None  # there is no file
+    room_bytes: Final = 64 << 20  # free disk space for documents and logs
+
+    def __init__(self, address: str, password: str | None, marker: Path) -> None:
+        self.place = address
+        self._url = connections.with_password(address, password)
+        self._marker = marker
+
+    def exists(self) -> bool:
+        """Return true if the database holds a ledger."""
+        return connections.is_there(self._url)
+
+    def is_missing(self) -> bool:
+        """Return true if the database holds no ledger: opening it would begin one."""
+        return not self.exists()
+
+    def hold(self) -> BotLock | None:
+        """Take the lock of the one active bot, or return None. Raises DatabaseError without a server."""
+        return connections.hold_bot_lock(self._url)
+
+    def holder(self) -> Holder | None:
+        """Return the process that holds the bot's lock, or else the last that did."""
+        return connections.bot_lock_holder(self._url)
+
+    async def open(
+        self,
+        audit: Audit,
+        clock: Clock,
+        *,
+        bot: bool,
+        may_migrate: bool = True,
+        at_once: bool = False,
+        on_migrating: Callable[[], object] = lambda: None,
+        **_: Any,
+    ) -> Database:
+        """Open the database with the ledger's and the domain's schema and statements.
+
+        `at_once` is set by the process that acknowledges. The other options of a ledger's file mean nothing here.
+        """
+        # A writer's name is its own: a later process of that name ends the writes of an earlier one.
+        name = "bot" if bot else "front" if at_once else f"cli/{socket.gethostname()}/{os.getpid()}"
+        audit.system_chain = f"{SYSTEM_CHAIN}/{name.partition('/')[0]}"
+        connections.prepare(self._url, migrations(), clock.now_ms(), on_migrating if may_migrate else None)
+        bound = history.binding()
+        database = await PostgresDatabase.open(
+            self._url,
+            statements=statements(),
+            clock=clock,
+            writer=name,
+            finish=finish_with(audit, bound, clock),
+            binding=bound,
+        )
+        self._marker.unlink(missing_ok=True)  # of a first start, which is complete now
+        return database
+
+    def read(self, work: Callable[[Tx], T]) -> T:
+        """Run `work` in one snapshot, beside a running bot; blocks. Raises OlderBuildError."""
+        connections.require_current(self._url, migrations())
+        return connections.read_snapshot(self._url, statements(), work)
+
+    def read_only(self) -> ReadAccess | None:
+        """Return None: a database is opened as any other."""
+        return None
+
+    def check_schema(self) -> str:
+        """Return a description of the schema. Raises DatabaseError with the defect unless it is that of this build."""
+        connections.check_schema(self._url, migrations())
+        return "it is of this build, its schema is unchanged"
+
+    def check_version(self, version: tuple[int, ...] | None = None) -> str:
+        """Return a description of the server. Raises DatabaseError if it cannot be used."""
+        del version
+        return f"PostgreSQL {connections.server_version(self._url)}"
+
+    def damage(self) -> list[str] | None:
+        """Return None: the database's operator checks its pages (pg_amcheck)."""
+        return None
+
+    async def check_integrity(self) -> None:
+        """Do nothing, as above."""
+
+    def wal_bytes(self) -> int | None:
+        """Return None: the server keeps its log."""
+        return None
+
+    def begun_at_ms(self) -> int:
+        """Return the time of the ledger's first migration."""
+        return connections.begun_at_ms(self._url)
+
+    def prove(self, keyring: Keyring, progress: Progress = quiet) -> dict[str, int]:
+        """Verify schema and audit; return the row counts by table. Raises NotWholeError."""
+        progress("Checking the schema", 0, 0)
+        try:
+            self.check_schema()
+        except DatabaseError as error:
+            raise NotWholeError(Path(self.place), str(error)) from error
+        progress("Checking the audit", 0, 0)
+        report = self.read(lambda tx: verify_within(tx, keyring, events_max=EVENTS_MAX, replay=history.replay))
+        if report is not None and report.finding is not None:
+            finding = report.finding
+            whose = "audit" if finding.table in AUDIT_TABLES else "history"
+            raise NotWholeError(Path(self.place), f"its {whose} is not whole: {finding.table} {finding.row}: {finding.meaning}")
+        return connections.count_rows(self._url)
+
+
+@functools.cache
+def migrations() -> Sequence[Migration]:
+    """Return this build's migrations for PostgreSQL."""
+    found = []
+    for package in PACKAGES:
+        folder = files(package).joinpath("postgres", "schema")
+        names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
+        found += [Migration(package, name, folder.joinpath(name).read_text("utf-8")) for name in names]
+    return found
+
+
+@functools.cache
+def statements() -> Mapping[str, str]:
+    """Return this build's statements, with the texts that PostgreSQL needs in place of others."""
+    base, own = (
+        load_statements(files(package).joinpath(folder, "queries.sql").read_text("utf-8") for package in PACKAGES)
+        for folder in ("", "postgres")
+    )
+    return {**replace_statements(base, own), **bound_statements(TABLES)}

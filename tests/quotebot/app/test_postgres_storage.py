@@ -1,0 +1,97 @@
+"""Tests of an installation whose ledger is in a PostgreSQL database."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from aiohttp import ClientSession
+from psycopg.rows import dict_row
+
+from ledger.audit.keyring import load_keyring
+from ledger.database import DatabaseError
+from quotebot.app.backups import backups_of, is_due
+from quotebot.app.installation import instance_lock, open_ledger, storage_of
+from quotebot.app.postgres_storage import PostgresStorage
+from quotebot.sandbox.world import World
+from quotebot.settings import ConfigurationError, Settings
+from tests.rig import Deal, bot_in
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+
+@pytest.fixture
+def url(create_database: Callable[[Sequence[str]], str]) -> str:
+    """Return the address of an empty database."""
+    return create_database(())
+
+
+class DatabaseDeal(Deal):
+    """A deal whose ledger is in a database."""
+
+    def __init__(self, database: str, url: str, data_dir: Path, session: ClientSession) -> None:
+        super().__init__(url, data_dir, session)
+        self._database = database
+
+    async def rows(self, sql: str) -> list[dict[str, Any]]:
+        with psycopg.connect(self._database, row_factory=dict_row) as connection:
+            found: list[dict[str, Any]] = connection.execute(sql.encode()).fetchall()
+            return found
+
+
+async def test_ledger_in_a_database_is_begun_locked_and_proven(url: str, tmp_path: Path) -> None:
+    settings = Settings(_env_file=None, data_dir=tmp_path / "bot", ledger_url=url)
+    storage = storage_of(settings)
+    assert isinstance(storage, PostgresStorage)
+    assert (storage.exists(), storage.holder()) == (False, None)
+    async with open_ledger(settings) as ledger:
+        assert await ledger.database.read(lambda tx: tx.all("last_epochs", limit=1)) == []
+    assert storage.exists()
+    async with instance_lock(settings):
+        holder = storage.holder()
+        assert holder is not None
+        assert holder.alive
+        assert storage.hold() is None
+    assert storage.check_schema() == "it is of this build, its schema is unchanged"
+    assert storage.prove(load_keyring(settings.data_dir, may_create=False))["epochs"] == 0
+    assert not (settings.data_dir / "ledger.db").exists()
+
+
+def test_missing_driver_is_named_with_the_extra_that_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "quotebot.app.postgres_storage")
+    monkeypatch.setitem(sys.modules, "ledger.postgres", None)
+    with pytest.raises(ConfigurationError, match=r"driver is missing \(ledger.postgres\).*extra postgres"):
+        storage_of(Settings(_env_file=None, data_dir=tmp_path, ledger_url="postgresql://localhost/quotebot"))
+
+
+def test_database_that_does_not_answer_is_an_error_without_the_password(tmp_path: Path) -> None:
+    address = f"postgresql://quotebot@/quotebot?host={tmp_path}"
+    settings = Settings(_env_file=None, data_dir=tmp_path, ledger_url=address, ledger_password="planted")
+    with pytest.raises(DatabaseError, match="database cannot be used") as refused:
+        storage_of(settings).exists()
+    assert "planted" not in str(refused.value)
+
+
+def test_backups_of_a_database_are_left_to_its_own_tools(tmp_path: Path) -> None:
+    settings = Settings(_env_file=None, data_dir=tmp_path, ledger_url="postgresql://localhost/quotebot")
+    assert not is_due(settings, 0)
+    with pytest.raises(ConfigurationError, match="with the database's own tools"):
+        backups_of(settings)
+
+
+async def test_a_deal_on_postgresql_ends_with_a_card_a_document_and_a_record(url: str, tmp_path: Path) -> None:
+    world = World(tmp_path / "world")
+    await world.start()
+    try:
+        async with bot_in(world, tmp_path / "bot", ledger_url=url), ClientSession() as session:
+            deal = DatabaseDeal(url, world.url, tmp_path / "bot", session)
+            await deal.approved_deal()
+            assert len(await deal.cards()) == 1
+            states = {row["state"] for row in await deal.rows("SELECT DISTINCT state FROM effects")}
+            assert states <= {"delivered", "superseded"}
+    finally:
+        await world.stop()
