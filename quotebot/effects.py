@@ -228,6 +228,13 @@ def share(quote_id: str, version: int, sha256: str, root_key: str, *, announces:
     return _intent(FILE, quote_id, quote_id, content | ({"announces": True} if announces else {}), after=root_key)
 
 
+def mark_replaced(upload: Effect) -> EffectIntent:
+    """Mark the message of a delivered PDF as that of a version that another one replaced."""
+    content = {"what": "replaced", **{name: upload.payload[name] for name in ("quote_id", "version")}}
+    content |= {"file_id": upload.external_ref} | ({"announces": True} if upload.payload.get("announces") else {})
+    return _intent(CARD, upload.aggregate_id, upload.aggregate_id, content)
+
+
 def create_in_crm(quote_id: str, version: int) -> EffectIntent:
     """Write one quote version to Salesforce."""
     return _intent(CRM, quote_id, quote_id, {"quote_id": quote_id, "version": version})

@@ -310,11 +310,13 @@ class SlackApi:
             f"{FIND_PAGES_MAX} pages of {method} did not hold the message and there are more; whether it was posted is unknown.",
         )
 
-    async def update(self, *, channel: str, ts: str, text: str, blocks: Sequence[Json], correlation_id: str) -> None:
-        """Replace the content of one of our messages; its metadata stays."""
-        await self._call(
-            "chat.update", body={**_content(channel, text, blocks), "ts": ts}, headers={"X-Request-Id": correlation_id}
-        )
+    async def update(
+        self, *, channel: str, ts: str, text: str, blocks: Sequence[Json], correlation_id: str, file_ids: Sequence[str] = ()
+    ) -> None:
+        """Replace the content of one of our messages; its metadata stays, and of its files those of `file_ids`."""
+        files = {"file_ids": list(file_ids)} if file_ids else {}
+        body = {**_content(channel, text, blocks), **files, "ts": ts}
+        await self._call("chat.update", body=body, headers={"X-Request-Id": correlation_id})
 
     async def ephemeral(
         self, *, channel: str, user: str, text: str, blocks: Sequence[Json] = (), thread_ts: str | None = None
@@ -391,14 +393,29 @@ class SlackApi:
     async def find_file(self, *, file_id: str, channel: str) -> SharedFile | None:
         """Return an upload completed into the channel, else None. Slack may list it only after some seconds."""
         try:
-            answer = await self._call("files.info", form={"file": file_id})
+            found, places = await self._described(file_id)
         except AdapterError as error:
             if error.code == "file_not_found":
                 return None
             raise
+        return _shared(file_id, found) if channel in places else None
+
+    async def find_message_of(self, *, file_id: str, channel: str) -> str | None:
+        """Return the ts of the message that shares a file in a channel, None if there is none.
+
+        Raises NOT_FOUND for a deleted file, and TRANSIENT while Slack lists no message at all with the file.
+        """
+        _found, places = await self._described(file_id)
+        if not places:
+            raise AdapterError(Failure.TRANSIENT, "not_listed", "Slack lists no message with this file yet.")
+        return next((str(place["ts"]) for place in places.get(channel) or () if place.get("ts")), None)
+
+    async def _described(self, file_id: str) -> tuple[Json, dict[str, list[Json]]]:
+        """Return what Slack says of a file, and the messages that share it, by channel."""
+        answer = await self._call("files.info", form={"file": file_id})
         found: Json = answer.get("file") or {}
         shares: Json = found.get("shares") or {}
-        return _shared(file_id, found) if any(channel in places for places in shares.values()) else None
+        return found, {channel: messages for places in shares.values() for channel, messages in places.items()}
 
     async def find_shared(
         self, *, channel: str, thread_ts: str, filenames: Sequence[str], oldest_seconds: float

@@ -62,7 +62,7 @@ CLASSES_OF_METHOD: Final[Mapping[str, tuple[str, ...]]] = {
     "composite/graph": ("crm.create",),
     "files.getUploadURLExternal": ("slack.file",),
     "files.completeUploadExternal": ("slack.file",),
-    "files.info": ("slack.file",),
+    "files.info": ("slack.file", "slack.card"),
     "upload": ("slack.file",),
 }
 
@@ -258,8 +258,14 @@ def _cards_claimed(facts: Facts) -> Iterator[str]:
 
 
 def _withdrawn(effect: Row) -> str | None:
-    """Return the ts of the older card that this effect empties: its channel is shared now, or a newer card took its place."""
+    """Return the ts of the older message that this effect changes.
+
+    It is a card whose channel is shared now, or that a newer card replaced, or the message of a PDF whose version was replaced.
+    """
     payload = loaded(effect["payload"]) if effect["class"] == "slack.card" else {}
+    if payload.get("what") == "replaced":
+        found = loaded(effect["steps"]).get("message")
+        return None if found is None else str(found["ts"])
     return str(payload["ts"]) if payload.get("what") in ("withdrawn", "closed") else None
 
 

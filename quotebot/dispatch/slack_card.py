@@ -1,6 +1,7 @@
 """Effect class slack.card: the current state on a quote's card, a Home tab, or the card of a dead letter.
 
-Each is drawn from the state at that moment, so drawing it twice converges.
+Each is drawn from the state at that moment, so drawing it twice converges. The same class marks the message of a PDF whose version
+another one replaced, by a text that does not change.
 
 A quote has one card, the root of its thread; if someone deletes it, a new card and thread follow. The effect that finds the message
 gone (an update of the card, a notice in its thread) becomes needless; the new card, or a message below it, carries its content.
@@ -78,6 +79,7 @@ DIRECT: Final = "direct"  # durable step: the direct message that the card goes 
 COMMANDS_SHOWN_MAX: Final = 5  # the commands of one quote run one after another
 
 HOME: Final = "home"
+MESSAGE: Final = "message"  # durable step: the message with the PDF of a replaced version
 
 
 async def given_up(ledger: Ledger, effect: Effect, quote: Quote, error: AdapterError) -> Drop:
@@ -380,6 +382,8 @@ class CardHandler(EffectHandler):
                 return await withdrawn(self.services.adapters.slack, effect, _(messages.CARD_WITHDRAWN))
             case "home":
                 return await self._publish_home(effect)
+            case "replaced":
+                return await self._mark_replaced(effect)
             case ops_cards.LETTER | ops_cards.OPS | ops_cards.CLOSED:
                 return await ops_cards.redraw(self.services, effect, self._update)
             case _:
@@ -401,14 +405,45 @@ class CardHandler(EffectHandler):
             return await given_up(ledger, effect, quote, error)
         return later or Delivered(quote.thread_ts, result)
 
-    async def _update(self, effect: Effect, channel: str, ts: str, card: Card) -> Settlement | None:
+    async def _mark_replaced(self, effect: Effect) -> Settlement:
+        """Write above the comment of a PDF which version replaced its own. The upload's answer does not say which message it is.
+
+        What Slack refuses for good needs no attention: the card says which version is valid. Raises AdapterError.
+        """
+        services, file_id = self.services, effect.payload["file_id"]
+        quote = await services.quote(effect)
+        if not await services.may_post_about(quote):
+            why = _("Another organization may read <#{channel}>: the message stays as it is.", channel=quote.place)
+            return Drop(Trouble(Failure.VALIDATION.value, why))
+        comment = messages.replaced_pdf(quote, announces=effect.payload.get("announces", False))
+        try:
+            if MESSAGE not in effect.steps:
+                found = await services.adapters.slack.find_message_of(file_id=file_id, channel=quote.place)
+                if found is None:
+                    return Drop(Trouble(Failure.NOT_FOUND.value, _("There is no message with this PDF in the quote's channel.")))
+                effect = await services.ledger.record_step(effect, MESSAGE, {"ts": found})
+            ts: str = effect.steps[MESSAGE]["ts"]
+            later = await self._update(effect, quote.place, ts, Card(comment, []), (file_id,))
+        except AdapterError as error:
+            if error.failure not in (Failure.NOT_FOUND, Failure.VALIDATION):
+                raise
+            why = _("The message with this PDF cannot be marked ({code}).", code=error.code)
+            return Drop(Trouble(error.failure.value, why, error.http_status))
+        return later or Delivered(ts, {"ts": ts})
+
+    async def _update(self, effect: Effect, channel: str, ts: str, card: Card, file_ids: tuple[str, ...] = ()) -> Settlement | None:
         """Replace a message's content; return the retry if that has to wait. Raises AdapterError."""
         if (later := self.services.pacer.put_off("chat.update", effect.supersede_key or effect.id)) is not None:
             return later
         async with self.services.pacer.place_in(channel) as busy:
             if busy is None:
                 await self.services.adapters.slack.update(
-                    channel=channel, ts=ts, text=card.text, blocks=card.blocks, correlation_id=effect.correlation_id
+                    channel=channel,
+                    ts=ts,
+                    text=card.text,
+                    blocks=card.blocks,
+                    correlation_id=effect.correlation_id,
+                    file_ids=file_ids,
                 )
             return busy
 
@@ -447,7 +482,7 @@ class CardHandler(EffectHandler):
 
     def after_attempt(self, tx: Tx, effect: Effect) -> FollowUps:
         """Draw the card once more after the settle delay if an update was lost: it may still arrive and show an older state."""
-        if effect.state != "delivered" or not effect.maybe_sent:
+        if effect.state != "delivered" or not effect.maybe_sent or effect.payload.get("what") == "replaced":
             return super().after_attempt(tx, effect)
         return FollowUps((_drawn_again(tx, effect, self.services.ledger.clock.now_ms() + self.services.settle_delay_ms),))
 

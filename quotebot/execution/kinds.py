@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from ledger.gates import is_stopped
 from ledger.keys import effect_key
-from ledger.records import Outcome
+from ledger.records import Effect, Outcome
 from ledger.retention import close_aggregate
 from quotebot import effects
 from quotebot.commands.payloads import (
@@ -166,9 +166,11 @@ def save_version(run: Run, payload: Payload, head: QuoteHead, decision: Decision
             who = membership.known_person(tx, quote.team_id, quote.requester)
             if who is not None:
                 store.pin_contact(tx, quote.quote_id, decision.quote.version, who.email, who.phone)
+        replaced: tuple[EffectIntent, ...] = ()
         if decision.quote.version != quote.version:
             save_advice(run, decision.quote)
-        owed = (*decision.effects, *status_pending(tx, quote, decision.quote), *_homes(run, quote, decision.quote))
+            replaced = _replaced_pdf(run, quote)
+        owed = (*decision.effects, *status_pending(tx, quote, decision.quote), *_homes(run, quote, decision.quote), *replaced)
         decision = replace(decision, effects=(*owed, *copies_pending(run, quote, decision.quote, len(owed))))
     elif decision.response["code"] in _CARD_WAS_STALE:
         card = effects.card(quote.quote_id, head.root, always=decision.response["code"] == "stale")
@@ -184,6 +186,13 @@ def save_version(run: Run, payload: Payload, head: QuoteHead, decision: Decision
     if outcome.kind == "applied":
         close_aggregate(tx, quote.quote_id, until)
     return replace(outcome, retain_until=until)
+
+
+def _replaced_pdf(run: Run, quote: Quote) -> tuple[EffectIntent, ...]:
+    """Mark the delivered PDF of a version that is no longer the newest. One that is delivered later is marked then."""
+    rows = [row for row in run.tx.all("effects_of_aggregate", aggregate_id=quote.quote_id) if row["class"] == effects.FILE]
+    uploads = [each for each in map(Effect.of, rows) if each.payload["version"] == quote.version and each.state == "delivered"]
+    return tuple(map(effects.mark_replaced, uploads[-1:]))
 
 
 def _homes(run: Run, before: Quote, after: Quote) -> tuple[EffectIntent, ...]:

@@ -461,6 +461,12 @@ def pdf_comment(quote: Quote, *, announces: bool = False) -> str:
     return f"{approved(quote)}\n{comment}" if announces and quote.approval is not None else comment
 
 
+def replaced_pdf(quote: Quote, *, announces: bool = False) -> str:
+    """Comment of the PDF of a version that the next one replaced; `announces` is as of `pdf_comment`."""
+    replaced = _("v{version} was replaced by v{newest}", version=quote.version, newest=quote.version + 1)
+    return f"🚫 *{replaced}*\n{pdf_comment(quote, announces=announces)}"
+
+
 def dead_letter(label: str, ref: str, reason: str, quote: Quote) -> str:
     """Notice that an effect of a quote became a dead letter; the quote itself is unchanged."""
     return _(

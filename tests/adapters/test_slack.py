@@ -142,6 +142,10 @@ async def test_a_file_is_shared_in_three_steps_that_may_each_be_looked_at_again(
     assert shared.permalink is not None
     assert ticket.file_id in shared.permalink
     assert not await api.find_file(file_id=ticket.file_id, channel="C0GENERAL")
+    assert await api.find_message_of(file_id=ticket.file_id, channel="C0GENERAL") is None
+    at = await api.find_message_of(file_id=ticket.file_id, channel=CHANNEL)
+    assert at is not None
+    await api.update(channel=CHANNEL, ts=at, text="The quote", blocks=[], correlation_id="c", file_ids=[ticket.file_id])
     names = ("Q-2026-0001.pdf", "Q-2026-0002.pdf")
     assert [await api.find_shared(channel=CHANNEL, thread_ts=root.ts, filenames=[name], oldest_seconds=0.0) for name in names] == [
         shared,
@@ -154,6 +158,13 @@ async def test_a_file_is_shared_in_three_steps_that_may_each_be_looked_at_again(
     assert (message.thread_ts, message.text, message.files) == (root.ts, "The quote", [ticket.file_id])
     (stored,) = world.slack.files.all()
     assert (stored.title, stored.path.read_bytes()) == ("Quote", PDF)
+
+
+async def test_the_message_of_an_unfinished_upload_is_not_found(api: SlackApi) -> None:
+    ticket = await api.upload_url(filename="q.pdf", length=len(PDF))
+    await api.upload_bytes(ticket.upload_url, PDF)
+    unknown = await failure_of(api.find_message_of(file_id=ticket.file_id, channel=CHANNEL))
+    assert (unknown.failure, unknown.code) == (Failure.NOT_FOUND, "file_not_found")
 
 
 async def test_a_completion_whose_answer_was_lost_is_seen_as_shared(api: SlackApi, world: World) -> None:

@@ -65,7 +65,7 @@ def post_ephemeral(workspace: Workspace, arguments: Arguments) -> Json:
 
 
 def update_message(workspace: Workspace, arguments: Arguments) -> Json:
-    """chat.update: text without blocks removes the blocks; omitted metadata is kept, `{}` clears it."""
+    """chat.update: text without blocks removes the blocks; omitted metadata and files are kept, `{}` and `[]` clear them."""
     channel = workspace.writable(arguments.text("channel"), "is_inactive")
     message = _own_message(workspace, channel, arguments.require("ts"), "cant_update_message")
     text, blocks, _ = content(workspace, arguments)
@@ -76,6 +76,10 @@ def update_message(workspace: Workspace, arguments: Arguments) -> Json:
         message.metadata = None
     elif metadata is not None:
         message.metadata = checked_metadata(metadata)
+    kept = arguments.structure("file_ids", "invalid_arguments")
+    if kept is not None and not set(kept) <= set(message.files):
+        raise SlackError("file_not_found")
+    message.files = [file_id for file_id in message.files if kept is None or file_id in kept]
     workspace.messages.edit(message, text=text, blocks=blocks, by=BOT_USER_ID)
     wire = workspace.wire(message, all_metadata=True)
     return {"channel": channel.id, "ts": message.ts, "text": text, "message": wire}
