@@ -20,7 +20,7 @@ import psycopg
 
 from ledger.database import DatabaseError, Health, NotRecorded, OutcomeUnknown
 from ledger.postgres.marks import WriterMark
-from ledger.postgres.sessions import READER, WRITER, Limits, Session, Watchdog, connect
+from ledger.postgres.sessions import READER, WRITER, Address, Limits, Session, Watchdog
 from ledger.postgres.transactions import NamedStatement, PostgresTx
 from ledger.postgres.writer import BOUND_ROWS, BatchWriter, QueuedWrite
 from ledger.writes import MAX_BATCH, MAX_WAITING, Deadlines, Ran, deliver, tell
@@ -73,7 +73,7 @@ class PostgresDatabase:
         finish: Callable[[PostgresTx, Sequence[Any]], None] | None = None,
         binding: Binding | None = None,
     ) -> PostgresDatabase:
-        """Open the ledger at `url`, whose schema is there. `statements` are those of this engine.
+        """Open the ledger at `url`, whose schema is there. `statements` are those of this engine. `url` may name several hosts.
 
         `writer` is the name under which this process writes. An earlier process of the same name cannot write any more. `finish` is
         called once per commit, inside its transaction, with the items its members emitted, if there are any. `binding` records the
@@ -81,16 +81,17 @@ class PostgresDatabase:
 
         Raises DatabaseError when no server answers or it is unsuitable.
         """
+        address = Address(url)
         prepared = {name: NamedStatement(text) for name, text in statements.items()}
 
         def connect_writer() -> Session:
-            session = connect(url, name=f"quotebot {writer}", limits=limits, writes=True)
+            session = address.connect(name=f"quotebot {writer}", limits=limits, writes=True)
             if binding is not None:
                 session.run(BOUND_ROWS)
             return session
 
         runner = BatchWriter(connect_writer, WriterMark(writer), prepared, clock, finish, binding)
-        reader = SnapshotReader(partial(connect, url, name=f"quotebot {writer} reads", limits=READER, writes=False), prepared)
+        reader = SnapshotReader(partial(address.connect, name=f"quotebot {writer} reads", limits=READER, writes=False), prepared)
         try:
             await asyncio.to_thread(runner.open)
             await reader.open()

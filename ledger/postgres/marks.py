@@ -27,8 +27,8 @@ RETRY_SECONDS: Final = 0.05
 ALONE_LOCK: Final = 0x71756F7465
 
 
-class ForeignWriterError(DatabaseError):
-    """Another process writes under the name of this writer, or the database lost commits of this one."""
+class MarkError(DatabaseError):
+    """The mark is not what this writer wrote: another process writes under its name, or the database lost commits."""
 
 
 class WriterMark:
@@ -48,17 +48,15 @@ class WriterMark:
         self._n = int(rows[0][0])
 
     def begin(self, session: Session, *, alone: bool) -> None:
-        """Begin a batch in one round trip: the transaction, the lock and the mark. Raises psycopg.Error, ForeignWriterError."""
+        """Begin a batch in one round trip: the transaction, the lock and the mark. Raises psycopg.Error, MarkError."""
         lock = "pg_advisory_xact_lock" if alone else "pg_advisory_xact_lock_shared"
         marked = session.run(
             f"BEGIN; SELECT {lock}({ALONE_LOCK}); "  # noqa: S608 -- numbers, and a name quoted above
             f"UPDATE writers SET n = {self._n + 1} WHERE writer = {self._literal} AND n = {self._n} RETURNING n"
         )
         if not marked:
-            raise ForeignWriterError(
-                f"the mark of the writer {self.writer} is not {self._n}: another process writes under this name, or the "
-                "database lost commits"
-            )
+            rows = session.run(f"SELECT n FROM writers WHERE writer = {self._literal}")  # noqa: S608 -- as above
+            raise self._mistaken(int(rows[0][0]) if rows else -1)
 
     def recorded(self) -> None:
         """Count a batch that is recorded."""
@@ -67,7 +65,7 @@ class WriterMark:
     def resolve(self, connect: Callable[[], Session]) -> tuple[bool, Session]:
         """Return whether the last batch is recorded, and a new session.
 
-        Raises ForeignWriterError, and DatabaseError when it is still unknown after 30 s.
+        Raises MarkError, and DatabaseError when it is still unknown after 30 s.
         """
         give_up_at = time.monotonic() + RESOLVE_SECONDS
         while True:
@@ -78,7 +76,7 @@ class WriterMark:
             except (psycopg.Error, DatabaseError) as error:
                 if session is not None:
                     session.close()
-                if isinstance(error, ForeignWriterError):
+                if isinstance(error, MarkError):
                     raise
                 if time.monotonic() >= give_up_at:
                     raise DatabaseError(f"it is not known after {RESOLVE_SECONDS:.0f} s whether a COMMIT was recorded") from error
@@ -91,11 +89,16 @@ class WriterMark:
         rows = session.run(f"UPDATE writers SET n = n + {STRIDE} WHERE writer = {self._literal} RETURNING n")  # noqa: S608 -- as above
         if session.notices:
             raise DatabaseError("; ".join(session.notices))  # committed here, and perhaps on no standby
-        if not rows:
-            raise ForeignWriterError(f"the mark of the writer {self.writer} was deleted")
-        n = int(rows[0][0])
+        n = int(rows[0][0]) if rows else -1
         strides, recorded = divmod(n - self._n, STRIDE)
         if strides < 1 or recorded not in {0, 1}:
-            raise ForeignWriterError(f"the mark of the writer {self.writer} is {n}, which this process did not write")
+            raise self._mistaken(n)
         self._n = n
         return bool(recorded)
+
+    def _mistaken(self, n: int) -> MarkError:
+        if n < self._n:
+            return MarkError(
+                f"the database lost commits that were acknowledged: the mark of the writer {self.writer} is {n} and was {self._n}"
+            )
+        return MarkError(f"another process writes under the name {self.writer}")

@@ -10,10 +10,12 @@ import asyncio
 import contextlib
 import os
 import socket
+import threading
 import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import psycopg
+from psycopg.conninfo import conninfo_to_dict
 from psycopg.types.numeric import Int8BinaryDumper
 
 from ledger.database import DatabaseError
@@ -27,6 +29,7 @@ OVERRUN_SECONDS: Final = 1.0  # beyond the time at which the server itself ends 
 WATCH_SECONDS: Final = 0.25
 SERVER_MIN: Final = 150000
 PREPARED_MAX: Final = 1000
+_TIMELINE: Final = "SELECT substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8)"
 # The session is of no use any more, though the server may be: it was demoted, or a statement's result type changed since.
 STALE: Final = frozenset({"25006", "0A000"})
 # Dead peers are noticed within seconds; ignored on a socket of the machine itself.
@@ -137,11 +140,73 @@ class Session:
                 held.shutdown(socket.SHUT_RDWR)
 
 
-def connect(url: str, *, name: str, limits: Limits, writes: bool) -> Session:
-    """Open a session with the one server that takes writes. Raises psycopg.Error, and DatabaseError for an unsuitable server.
+class Address:
+    """Hosts of a URL, one of which takes writes. Several sessions share it, on any thread.
 
-    `name` is shown to the database's operator. `writes`: false for a session that only reads.
+    A new primary has a higher timeline than the one before. An old primary that is back without noticing the new one still takes
+    writes, which are lost later, so a server on a lower timeline than the highest seen is refused.
     """
+
+    def __init__(self, url: str) -> None:
+        """Raises DatabaseError if the URL cannot be read; the message does not contain it, as it may hold a password."""
+        try:
+            given = conninfo_to_dict(url)
+        except psycopg.Error as error:
+            raise DatabaseError("The database's URL cannot be read. Write it as postgresql://user@host:port/name.") from error
+        hosts, ports = str(given.get("host", "")).split(","), str(given.get("port", "")).split(",")
+        if len(ports) == 1:
+            ports *= len(hosts)
+        if len(ports) != len(hosts):
+            raise DatabaseError("The database's URL names several hosts; give one port for all of them, or one for each.")
+        self._servers = [{**given, "host": host, "port": port} for host, port in zip(hosts, ports, strict=True)]
+        self._lock = threading.Lock()
+        self._first = 0
+        self.timeline = 0
+
+    def connect(self, *, name: str, limits: Limits, writes: bool) -> Session:
+        """Open a session with the server that takes writes. Raises psycopg.Error, and DatabaseError for an unsuitable server.
+
+        The search begins after the server of the last session, which may be gone. `name` is shown to the database's operator.
+        `writes`: false for a session that only reads.
+        """
+        failure: psycopg.Error | DatabaseError | None = None
+        first, count = self._first, len(self._servers)
+        for place in range(first, first + count):
+            try:
+                connection = _connect(self._servers[place % count], name, limits, writes=writes)
+            except psycopg.Error as error:
+                failure = error
+                continue
+            try:
+                self._require_suitable(connection)
+            except (psycopg.Error, DatabaseError) as error:
+                connection.close()
+                failure = error
+                continue
+            self._first = (place + 1) % count
+            return Session(connection, limits)
+        assert failure is not None  # noqa: S101 -- there is a server, and it failed
+        raise failure
+
+    def _require_suitable(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+        """Raise DatabaseError for a server or database that the ledger cannot use."""
+        info = connection.info
+        if info.server_version < SERVER_MIN:
+            raise DatabaseError(f"The server is PostgreSQL {info.server_version // 10000}; the ledger needs {SERVER_MIN // 10000}.")
+        if info.parameter_status("server_encoding") != "UTF8":
+            raise DatabaseError("The database's encoding is not UTF8. Create it with ENCODING 'UTF8' and LC_COLLATE 'C'.")
+        row = connection.execute(_TIMELINE).fetchone()
+        timeline = int(row[0], 16) if row is not None else 0
+        with self._lock:
+            if timeline < self.timeline:
+                raise DatabaseError(
+                    f"The server is on timeline {timeline}, and another was already on {self.timeline}: it is a former primary, "
+                    "and what it records is lost. Stop it."
+                )
+            self.timeline = timeline
+
+
+def _connect(server: Mapping[str, Any], name: str, limits: Limits, *, writes: bool) -> psycopg.Connection[tuple[Any, ...]]:
     settings = {
         **_SETTINGS,
         "lock_timeout": str(limits.lock),
@@ -149,32 +214,20 @@ def connect(url: str, *, name: str, limits: Limits, writes: bool) -> Session:
         "idle_in_transaction_session_timeout": str(limits.idle),
     }
     connection = psycopg.connect(
-        url,
-        autocommit=True,  # BEGIN and COMMIT are statements of ours
-        application_name=name,
-        connect_timeout=CONNECT_SECONDS,
-        target_session_attrs="read-write" if writes else "primary",
-        options=" ".join(f"-c {name}={value}" for name, value in settings.items()),
-        **_NETWORK,
+        **{
+            **_NETWORK,
+            **server,
+            "autocommit": True,  # BEGIN and COMMIT are statements of ours
+            "application_name": name,
+            "connect_timeout": CONNECT_SECONDS,
+            "target_session_attrs": "read-write" if writes else "primary",
+            "options": " ".join(f"-c {key}={value}" for key, value in settings.items()),
+        }
     )
-    try:
-        _require_suitable(connection)
-        connection.prepared_max = PREPARED_MAX
-        for kind in (int, bool):  # one type for every integer, so that a statement is prepared once
-            connection.adapters.register_dumper(kind, Int8BinaryDumper)
-    except BaseException:
-        connection.close()
-        raise
-    return Session(connection, limits)
-
-
-def _require_suitable(connection: psycopg.Connection[tuple[Any, ...]]) -> None:
-    """Raise DatabaseError for a server or database that the ledger cannot use."""
-    info = connection.info
-    if info.server_version < SERVER_MIN:
-        raise DatabaseError(f"The server is PostgreSQL {info.server_version // 10000}; the ledger needs {SERVER_MIN // 10000}.")
-    if info.parameter_status("server_encoding") != "UTF8":
-        raise DatabaseError("The database's encoding is not UTF8. Create it with ENCODING 'UTF8' and LC_COLLATE 'C'.")
+    connection.prepared_max = PREPARED_MAX
+    for kind in (int, bool):  # one type for every integer, so that a statement is prepared once
+        connection.adapters.register_dumper(kind, Int8BinaryDumper)
+    return connection
 
 
 class Watchdog:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import psycopg
 
 from ledger.database import DatabaseError, NotRecorded, OutcomeUnknown, WritesRefused
-from ledger.postgres.marks import ForeignWriterError
+from ledger.postgres.marks import MarkError
 from ledger.postgres.transactions import CONFLICTS, TROUBLE, UNIQUE, PostgresTx
 from ledger.writes import BATCH_SECONDS, SHARED_SECONDS, Member, Ran, tell
 
@@ -98,7 +98,7 @@ class BatchWriter:
         try:
             return self._run(batch)
         except BaseException as error:  # noqa: BLE001 -- every waiting caller must get the error
-            self.broken = str(error) if isinstance(error, ForeignWriterError) else f"the ledger's writer failed ({error!r})"
+            self.broken = str(error) if isinstance(error, MarkError) else f"the ledger's writer failed ({error!r})"
             self.close()
             return Ran(tell(batch, OutcomeUnknown if self._committing else NotRecorded, f"{self.broken}."), [])
 
@@ -111,7 +111,7 @@ class BatchWriter:
             session = self._connected()
             self._mark.begin(session, alone=batch[0].exclusive)
         except (psycopg.Error, DatabaseError) as error:
-            if isinstance(error, ForeignWriterError):
+            if isinstance(error, MarkError):
                 raise
             return self._not_begun(batch, error)
         tx = PostgresTx(session, self._statements, [])

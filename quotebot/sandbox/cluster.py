@@ -99,8 +99,7 @@ class Cluster:
         if new:
             self._create()
         lines = [f"{name} = {value}\n" for name, value in {**self._settings, "unix_socket_directories": f"'{self.socket}'"}.items()]
-        settings = self.data / "postgresql.auto.conf"
-        settings.write_text("".join(lines), "utf-8")
+        (self.data / "postgresql.conf").write_text("".join(lines), "utf-8")
         with (self.folder / "server.log").open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603 -- an installed server's programs
                 ["/bin/sh", "-c", _BESIDE, "sh", self._programs / "postgres", "-D", self.data, "-p", str(PORT)],
@@ -114,6 +113,17 @@ class Cluster:
         self._wait_until_it_answers()
         if new:
             self._run("createdb", "--host", str(self.socket), "--port", str(PORT), "--username", OWNER, OWNER)
+
+    def follow(self, primary: Cluster) -> None:
+        """Copy a running server, and start as its standby. Both need the setting `wal_level` = replica."""
+        self._own(self.folder)
+        source = f"host={primary.socket} port={PORT} user={OWNER} application_name={self.folder.name}"
+        self._run("pg_basebackup", f"--pgdata={self.data}", f"--dbname={source}", "--write-recovery-conf", "--checkpoint=fast")
+        self.start()
+
+    def promote(self) -> None:
+        """Make a standby the primary, on a new timeline."""
+        self._run("pg_ctl", "promote", f"--pgdata={self.data}", "--wait")
 
     def stop(self) -> None:
         """Stop the server: open transactions are rolled back, and everything is written to its files."""

@@ -12,7 +12,7 @@ from faults.cluster.proxy import CommitFault, Proxy
 from ledger.database import NotRecorded, OutcomeUnknown, WritesRefused
 from ledger.postgres import marks, sessions, writer
 from ledger.postgres.marks import STRIDE, WriterMark
-from ledger.postgres.sessions import Limits, connect
+from ledger.postgres.sessions import Address, Limits
 from tests.ledger.engine.parts import LIMITS, emitting, open_postgres_book
 from tests.ledger.parts import Held, note
 
@@ -229,7 +229,7 @@ async def test_an_earlier_process_of_the_same_name_cannot_write_any_more(
     old = await open_postgres_book(postgres_engine.url, clock, writer="bot")
     await old.write("note", note("a"))
     new = await open_postgres_book(postgres_engine.url, clock, writer="bot")
-    with pytest.raises(NotRecorded, match="another process writes under this name"):
+    with pytest.raises(NotRecorded, match="another process writes under the name bot"):
         await old.write("note", note("b"))
     with pytest.raises(WritesRefused):
         await old.write("note", note("c"))
@@ -237,6 +237,16 @@ async def test_an_earlier_process_of_the_same_name_cannot_write_any_more(
     assert postgres_engine.seen() == ["a", "d"]
     await old.close()
     await new.close()
+
+
+async def test_lost_commits_that_were_acknowledged_end_all_writing(book: PostgresDatabase, postgres_engine: PostgresEngine) -> None:
+    await book.write("note", note("a"))
+    with psycopg.connect(postgres_engine.url) as shell:
+        shell.execute("UPDATE writers SET n = n - 1")  # as a standby that was behind has it
+    with pytest.raises(NotRecorded, match="the database lost commits that were acknowledged"):
+        await book.write("note", note("b"))
+    with pytest.raises(WritesRefused):
+        await book.write("note", note("c"))
 
 
 async def test_while_a_write_runs_alone_no_other_process_commits(postgres_engine: PostgresEngine, clock: ManualClock) -> None:
@@ -259,7 +269,7 @@ def test_a_mark_says_what_was_recorded_however_many_updates_got_lost(
     postgres_engine: PostgresEngine, lost: int, *, recorded: bool
 ) -> None:
     def open_session() -> sessions.Session:
-        return connect(postgres_engine.url, name="test", limits=Limits(), writes=True)
+        return Address(postgres_engine.url).connect(name="test", limits=Limits(), writes=True)
 
     session = open_session()
     mark = WriterMark("o'brien")

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from ledger.database import MissingRow
-from ledger.postgres.sessions import WRITER, Session, connect
+from ledger.database import DatabaseError, MissingRow
+from ledger.postgres.sessions import WRITER, Address, Session
 from ledger.postgres.transactions import NamedStatement, PostgresTx, Record
 
 if TYPE_CHECKING:
@@ -36,12 +36,8 @@ def test_a_row_gives_values_by_name_and_in_order_and_becomes_a_dict() -> None:
 
 @pytest.fixture
 def session(create_database: Callable[[Sequence[str]], str]) -> Iterator[Session]:
-    opened = connect(
-        create_database(["CREATE TABLE kinds (n BIGINT, flag BIGINT, mac BYTEA, text TEXT)"]),
-        name="test",
-        limits=WRITER,
-        writes=True,
-    )
+    url = create_database(["CREATE TABLE kinds (n BIGINT, flag BIGINT, mac BYTEA, text TEXT)"])
+    opened = Address(url).connect(name="test", limits=WRITER, writes=True)
     yield opened
     opened.close()
 
@@ -77,3 +73,16 @@ def test_a_statement_is_prepared_once_whatever_the_size_of_its_integers(session:
     for n in (1, 1 << 20, 1 << 40, True, 2, 3, 4):
         tx.all("get", n=n)
     assert session.run("SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE '%kinds%'") == [(1,)]
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("postgresql://a:secret@h:x/y?z", "cannot be read. Write it as"),
+        ("postgresql://a:secret@/y?host=h,i,j&port=1,2", "one port for all of them, or one for each"),
+    ],
+)
+def test_an_address_that_cannot_be_read_is_refused_without_its_password(url: str, words: str) -> None:
+    with pytest.raises(DatabaseError, match=words) as refused:
+        Address(url)
+    assert "secret" not in str(refused.value)
