@@ -105,8 +105,10 @@ async def keep_anchors(ledger: Ledger, folder: Path) -> Anchor | None:
 
 
 async def write_anchor(ledger: Ledger, folder: Path, now: int) -> Anchor | None:
-    """Seal the ends of all chains and copy the anchor out; None when the newest anchor already covers every event."""
+    """Seal the ends of all chains and copy the anchor out; None when there is no event that the newest anchor does not cover."""
     upto = await ledger.database.write("audit.barrier", _last_event_id, brief=True, alone=True)
+    if upto == 0:
+        return None
     standing = await ledger.database.read(lambda tx: chain_ends(tx, upto))
     key_id, key = ledger.audit.keyring.current
     seal = anchor_seal(key, now, *standing)

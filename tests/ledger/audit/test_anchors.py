@@ -91,6 +91,11 @@ async def test_housekeeping_writes_one_anchor_an_hour(desk: Desk, tmp_path: Path
     assert [line.id for line in lines(tmp_path)] == [1, 2]
 
 
+async def test_an_empty_ledger_gets_no_anchor(ledger: Ledger, tmp_path: Path) -> None:
+    assert await write_anchor(ledger, tmp_path, START_MS) is None
+    assert not (tmp_path / LOG_NAME).exists()
+
+
 async def test_two_anchors_of_the_same_moment_are_one(desk: Desk, tmp_path: Path) -> None:
     await desk.reserve()
     written = await asyncio.gather(*(write_anchor(desk.ledger, tmp_path, START_MS) for _ in range(3)))
