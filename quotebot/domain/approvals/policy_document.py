@@ -294,9 +294,11 @@ def _term_names(names: Any, known: frozenset[str]) -> dict[str, dict[str, str]]:
     if not isinstance(names, dict) or not set(names) <= set(LANGUAGES):
         raise PolicyError(f"terms.names: may only have tables for the languages {', '.join(LANGUAGES)}")
     for language, table in names.items():
-        if not isinstance(table, dict) or not set(table) <= known:
-            raise PolicyError(f"terms.names.{language}: must be a table with a name for some of the terms that the policy lists")
+        if not isinstance(table, dict):
+            raise PolicyError(f"terms.names.{language}: must be a table with a name for each term")
         for term, name in table.items():
+            if term not in known:
+                raise PolicyError(f"terms.names.{language}.{term}: the policy lists no such term; remove its name")
             if not isinstance(name, str) or not TERM_WORDS.fullmatch(name.strip()) or not name.isprintable():
                 raise PolicyError(f"terms.names.{language}.{term}: must have 1 to 60 characters, none of {' '.join(MARKUP)}")
     return {language: {term: name.strip() for term, name in table.items()} for language, table in names.items() if table}

@@ -435,7 +435,7 @@ def test_documents_are_checked_with_the_special_terms_of_the_active_policy(
     own = with_(site, document_folder=tmp_path)
     shipped = load_rules(site.settings).policy
     assert asyncio.run(looked(own, "documents.folder"))[1] == "; ".join(sorted(shipped.legal_terms | shipped.other_terms))
-    policy = policy_document(replace(shipped, legal_terms=frozenset({"escrow"}), other_terms=frozenset({"net_90"})))
+    policy = policy_document(replace(shipped, legal_terms=frozenset({"escrow"}), other_terms=frozenset({"net_90"}), term_names={}))
     (tmp_path / "policy.yaml").write_text(json.dumps(policy))
     quotebot("approval-policy", "import", str(tmp_path / "policy.yaml"), "--activate")(site)
     assert asyncio.run(looked(own, "documents.folder")) == (State.WARNING, "escrow; net_90")

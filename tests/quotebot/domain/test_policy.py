@@ -273,7 +273,7 @@ def test_the_golden_quote_at_15_percent_needs_the_sales_manager() -> None:
         ('other = ["net_60"', 'other = ["exclusivity"', "terms.other: exclusivity needs legal already"),
         ("other = [", "more = [", "terms: may only have"),
         ("[terms.names.de]", "[terms.names.fr]", "terms.names: may only have tables for the languages en, de"),
-        ('liability_cap = "H', 'liability_kap = "H', "terms.names.de: must be a table"),
+        ('liability_cap = "H', 'liability_kap = "H', "terms.names.de.liability_kap: the policy lists no such term"),
         ('"Vertragsstrafe"', '"<Strafe>"', "terms.names.de.penalty_clause"),
         ("saas = { under = 60", "saas = { under = 100.01", "margin.saas.under"),
         ('percent = 20, role = "vp_sales"', 'percent = 20, roles = ["cfo", "cfo"]', r"discount.over\[2\].roles"),
