@@ -12,7 +12,7 @@ from psycopg.conninfo import make_conninfo
 from ledger.database import DatabaseError, Holder
 from ledger.migrations import OlderBuildError, SchemaChangedError
 from ledger.postgres.migrations import migrate, pending, require_order, require_schema, schema_differences
-from ledger.postgres.sessions import CONNECT_SECONDS, READER, connect
+from ledger.postgres.sessions import CONNECT_SECONDS, READER, Address
 from ledger.postgres.transactions import NamedStatement, PostgresTx
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def check_schema(url: str, migrations: Sequence[Migration]) -> None:
 def read_snapshot(url: str, statements: Mapping[str, str], work: Callable[[Tx], T]) -> T:
     """Run `work` in one snapshot, on a session of its own."""
     with _errors():
-        session = connect(url, name="quotebot cli", limits=READER, writes=False)
+        session = Address(url).connect(name="quotebot cli", limits=READER, writes=False)
         try:
             session.run("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             return work(PostgresTx(session, {name: NamedStatement(text) for name, text in statements.items()}, None))
