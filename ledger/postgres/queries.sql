@@ -35,7 +35,8 @@ SELECT name FROM gates WHERE name IN (:class, :family) ORDER BY name FOR UPDATE;
 
 -- name: due_operations
 -- The walk reads one due row after the other from the index, and no more of them than the claim takes, whatever the statistics say. A
--- subquery with LIMIT is never turned into a join. A row that another process is claiming is passed over, and holds its lane.
+-- subquery with LIMIT is never turned into a join, and each row is looked up by the key of the walk's own index. A row that another
+-- process is claiming is passed over, and holds its lane.
 WITH RECURSIVE due (next_attempt_at, id) AS (
   (SELECT next_attempt_at, id FROM operations WHERE next_attempt_at <= :now ORDER BY next_attempt_at, id LIMIT 1)
   UNION ALL
@@ -46,7 +47,8 @@ WITH RECURSIVE due (next_attempt_at, id) AS (
 )
 SELECT taken.id, taken.fence FROM due CROSS JOIN LATERAL (
   SELECT o.id, o.fence FROM operations AS o
-  WHERE o.id = due.id AND o.next_attempt_at <= :now AND o.claims < :suspect_claims AND (o.source = :source OR :source IS NULL)
+  WHERE o.next_attempt_at = due.next_attempt_at AND o.id = due.id AND o.claims < :suspect_claims
+    AND (o.source = :source OR :source IS NULL)
     AND (o.aggregate_id = 'new' OR o.id = (
       SELECT head.id FROM operations AS head
       WHERE head.lane = o.lane AND head.aggregate_id <> 'new' AND head.finished_at IS NULL ORDER BY head.id LIMIT 1)
@@ -72,11 +74,11 @@ WITH RECURSIVE due (next_attempt_at, id) AS (
     WHERE e.class = :class AND e.next_attempt_at <= :now AND (e.next_attempt_at, e.id) > (due.next_attempt_at, due.id)
     ORDER BY e.next_attempt_at, e.id LIMIT 1) AS following
 )
-SELECT taken.* FROM due CROSS JOIN LATERAL (
-  SELECT e.*, o.operation_key, o.source, o.source_request_id, o.action_kind, o.actor, o.actor_type, o.team_id,
-    o.aggregate_id AS about, coalesce(o.aggregate_version, o.pinned_version) AS version
-  FROM effects AS e JOIN operations AS o ON o.id = e.operation_id
-  WHERE e.id = due.id AND e.next_attempt_at <= :now AND e.claims < :suspect_claims
+SELECT taken.*, o.operation_key, o.source, o.source_request_id, o.action_kind, o.actor, o.actor_type, o.team_id,
+  o.aggregate_id AS about, coalesce(o.aggregate_version, o.pinned_version) AS version
+FROM due CROSS JOIN LATERAL (
+  SELECT e.* FROM effects AS e
+  WHERE e.class = :class AND e.next_attempt_at = due.next_attempt_at AND e.id = due.id AND e.claims < :suspect_claims
     AND e.id = (
       SELECT head.id FROM effects AS head
       WHERE head.class = e.class AND head.target = e.target AND head.finished_at IS NULL
@@ -86,6 +88,7 @@ SELECT taken.* FROM due CROSS JOIN LATERAL (
       SELECT busy.id FROM effects AS busy WHERE busy.class = e.class AND busy.target = e.target AND busy.state = 'in_flight' LIMIT 1)
       IS NULL
   FOR UPDATE OF e SKIP LOCKED) AS taken
+CROSS JOIN LATERAL (SELECT * FROM operations WHERE id = taken.operation_id LIMIT 1) AS o
 LIMIT :limit;
 
 -- name: due_suspect_effect

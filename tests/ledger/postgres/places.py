@@ -29,6 +29,7 @@ class PostgresShell:
     """A shell on a database. In a transaction each statement has a savepoint: a refused one does not end the transaction."""
 
     def __init__(self, url: str) -> None:
+        self.url = url
         self._connection = psycopg.connect(url, autocommit=True)
 
     def execute(self, sql: str, parameters: Sequence[object] | Mapping[str, object] = (), /) -> list[Row]:
