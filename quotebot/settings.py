@@ -419,6 +419,10 @@ class Settings(BaseSettings):
     ledger_password: SecretStr | None = Field(
         None, description="Password for that database; better as a file of the secrets folder"
     )
+    ledger_durability: Literal["quorum", "local"] = Field(
+        "quorum",
+        description="What a commit in that database must survive: `quorum` the loss of the server, `local` only its crash",
+    )
     backup_folder: Path | None = Field(
         None, description="Where backups go, better on another disk; without it a folder `backups` in the data folder"
     )

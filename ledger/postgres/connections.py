@@ -32,6 +32,15 @@ WHERE l.locktype = 'advisory' AND l.granted AND l.classid = 0 AND l.objid = %s A
 _LAST: Final = "SELECT pid FROM epochs WHERE role = 'bot' ORDER BY epoch DESC LIMIT 1"
 _THERE: Final = "SELECT to_regclass('schema_migrations') IS NOT NULL AND to_regclass('epochs') IS NOT NULL"
 
+SESSIONS_COMPARED: Final = 5
+_SETTINGS: Final = (
+    "SELECT name, setting FROM pg_catalog.pg_settings WHERE name IN ('fsync', 'full_page_writes', 'synchronous_standby_names')"
+)
+_NEEDED: Final = {
+    "fsync": "fsync is off, so a power cut loses what was acknowledged",
+    "full_page_writes": "full_page_writes is off, so a power cut can damage the database",
+}
+
 
 class BotLock:
     """The held lock of the one active bot. The server releases it when the session ends."""
@@ -104,6 +113,21 @@ def check_schema(url: str, migrations: Sequence[Migration]) -> None:
         raise DatabaseError(SchemaChangedError(changed).named)
     if missing:
         raise OlderBuildError(f"{len(missing)} changes of this build are not in it yet; the next start of the bot makes them")
+
+
+def risks(url: str, *, needs_standby: bool) -> list[str]:
+    """Return why the server could lose what it acknowledged, or this login could change the audit unnoticed."""
+    with _connected(url) as connection:
+        settings = dict(connection.execute(_SETTINGS).fetchall())
+        found = [words for name, words in _NEEDED.items() if settings[name] != "on"]
+        if needs_standby and not settings["synchronous_standby_names"].strip():
+            found.append("synchronous_standby_names is empty, so what is acknowledged is lost with the server's disk")
+        if _value(connection, "SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname = current_user"):
+            found.append("the bot logs in as a superuser, who can change the audit with its guards off")
+        sessions = {_value(connection, "SELECT pg_backend_pid()") for _ in range(SESSIONS_COMPARED)}
+        if len(sessions) > 1:
+            found.append("a pooler changes the session between transactions, which ends locks and prepared statements")
+    return found
 
 
 def read_snapshot(url: str, statements: Mapping[str, str], work: Callable[[Tx], T]) -> T:

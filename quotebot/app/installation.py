@@ -165,7 +165,10 @@ def storage_of(settings: Settings) -> Storage:
 
     password = settings.ledger_password
     return PostgresStorage(
-        settings.ledger_url, None if password is None else password.get_secret_value(), settings.data_dir / MARKER
+        settings.ledger_url,
+        None if password is None else password.get_secret_value(),
+        settings.data_dir / MARKER,
+        needs_standby=settings.ledger_durability == "quorum",
     )
 
 

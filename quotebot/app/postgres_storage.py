@@ -37,13 +37,17 @@ EVENTS_MAX: Final = 1 << 62
 
 
 class PostgresStorage:
-    """The ledger of an installation in the database at `address`, which holds no password."""
+    """The ledger of an installation in the database at `address`, which holds no password.
+
+    `needs_standby`: acknowledged commands must survive the loss of the server.
+    """
 
     path: Final = None  # there is no file
     room_bytes: Final = 64 << 20  # free disk space for documents and logs
 
-    def __init__(self, address: str, password: str | None, marker: Path) -> None:
+    def __init__(self, address: str, password: str | None, marker: Path, *, needs_standby: bool = True) -> None:
         self.place = address
+        self._needs_standby = needs_standby
         self._url = connections.with_password(address, password)
         self._marker = marker
 
@@ -112,6 +116,15 @@ class PostgresStorage:
         """Return a description of the server. Raises DatabaseError if it cannot be used."""
         del version
         return f"PostgreSQL {connections.server_version(self._url)}"
+
+    def check_durability(self) -> str:
+        """Return how durable an acknowledged command is. Raises DatabaseError with what endangers it, and the audit."""
+        found = connections.risks(self._url, needs_standby=self._needs_standby)
+        if found:
+            raise DatabaseError("; ".join(found))
+        if self._needs_standby:
+            return "a commit returns once a synchronous standby has it"
+        return "ledger_durability is local: what is acknowledged is lost with the server's disk"
 
     def damage(self) -> list[str] | None:
         """Return None: the database's operator checks its pages (pg_amcheck)."""

@@ -210,6 +210,10 @@ class SqliteStorage:
             return f"{name} (known WAL bug, guarded by a lock). Let no other program write to the ledger"
         return name
 
+    def check_durability(self) -> str:
+        """Return how durable an acknowledged command is."""
+        return "a commit returns once the disk of this machine has it"
+
     def damage(self) -> list[str] | None:
         """Return the problems that SQLite finds in the file, at most ten; takes seconds for a million rows."""
         return damage(self.path)

@@ -26,6 +26,7 @@ from quotebot.observability.exporters import open_observers
 from quotebot.observability.logs import configure_logs
 from quotebot.observability.systemd import Supervisor
 from quotebot.sandbox.backstage import BotProcess, Console, LedgerFeed, Staff
+from quotebot.sandbox.cluster import Cluster, ClusterError
 from quotebot.sandbox.salesforce.login import MY_DOMAIN
 from quotebot.sandbox.slack.directory import OPS_CHANNEL
 from quotebot.sandbox.slack.listing import SCOPES
@@ -106,6 +107,7 @@ async def sandbox(
     bot: Annotated[bool, Parameter(negative="--no-bot")] = True,
     headless: bool = False,
     language: Literal["en", "de"] = "en",
+    postgres: Annotated[bool, Parameter(negative="")] = False,
     json_output: Json = False,
 ) -> int:
     """Try the bot in a local Slack, Salesforce and LLM, without an account.
@@ -122,12 +124,14 @@ async def sandbox(
         Do not open a browser.
     language
         The language of the bot; the page itself is in English.
+    postgres
+        Keep the bot's ledger in a PostgreSQL server, which starts and ends with the sandbox, instead of a file.
     json_output
         Print the address of the page and the environment as one line of JSON, as soon as the sandbox is ready.
     """
     with contextlib.ExitStack() as cleanup:
         folder = data or Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="quotebot-sandbox-")))
-        if (folder / "bot" / "ledger.db").exists():
+        if any((folder / name).exists() for name in ("bot/ledger.db", "postgres")):
             return exits.complain(
                 f"{folder} holds the ledger of an earlier sandbox, whose Slack is gone. Nothing was started. Use an empty folder.",
                 exits.USAGE,
@@ -140,6 +144,10 @@ async def sandbox(
                 f"{folder} cannot be used ({error.strerror}). Nothing was started. Name another folder with --data.", exits.USAGE
             )
         try:
+            database = cleanup.enter_context(_database(data)) if postgres else {}
+        except ClusterError as error:
+            return exits.complain(f"{error} Nothing was started.", exits.UNAVAILABLE)
+        try:
             await world.start(port=port)
         except OSError as error:
             return exits.complain(
@@ -147,12 +155,28 @@ async def sandbox(
                 exits.UNAVAILABLE,
             )
         try:
-            return await _run_world(world, folder, language, with_bot=bot, headless=headless, json_output=json_output)
+            return await _run_world(
+                world, folder, {**database, "QUOTEBOT_LANGUAGE": language}, with_bot=bot, headless=headless, json_output=json_output
+            )
         finally:
             await world.stop()
 
 
-async def _run_world(world: World, folder: Path, language: str, *, with_bot: bool, headless: bool, json_output: bool) -> int:
+@contextlib.contextmanager
+def _database(data: Path | None) -> Iterator[dict[str, str]]:
+    """Run a PostgreSQL server for the block; yield the settings that put the ledger into it. Raises ClusterError."""
+    with contextlib.ExitStack() as cleanup:
+        # A folder of its own: the server runs as another user where this process is root's, and must be able to enter it.
+        folder = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="quotebot-"))) if data is None else data / "postgres"
+        cluster = Cluster(folder)
+        cluster.start()
+        cleanup.callback(cluster.stop)
+        yield {"QUOTEBOT_LEDGER_URL": cluster.url(), "QUOTEBOT_LEDGER_DURABILITY": "local"}
+
+
+async def _run_world(
+    world: World, folder: Path, given: dict[str, str], *, with_bot: bool, headless: bool, json_output: bool
+) -> int:
     settings = folder / FILE_NAME  # an empty file: while it is named, neither .env nor quotebot.toml of the current folder is read
     settings.touch(mode=0o600)
     environment = {
@@ -162,7 +186,7 @@ async def _run_world(world: World, folder: Path, language: str, *, with_bot: boo
         "QUOTEBOT_DATA_DIR": str((folder / "bot").absolute()),
         **world.seller_environment(),
         "QUOTEBOT_OPS_CHANNEL": OPS_CHANNEL,
-        "QUOTEBOT_LANGUAGE": language,
+        **given,
         "QUOTEBOT_CLI_OPERATORS": json.dumps([terminal.user()]),  # its page acts in the names of its people
     }
     stop = stop_on_signals()

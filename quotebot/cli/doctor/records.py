@@ -61,6 +61,16 @@ async def schema(site: Site) -> Seen:
         return bad(str(error))
 
 
+async def durable(site: Site) -> Seen:
+    """Check that the engine keeps what it acknowledges, and that the bot's login cannot switch the guards of the audit off."""
+    if not site.storage.exists():
+        return nothing(NO_LEDGER)
+    try:
+        return fine(await asyncio.to_thread(site.storage.check_durability))
+    except DatabaseError as error:
+        return bad(str(error))
+
+
 async def whole(site: Site) -> Seen:
     """Let SQLite check every page of the file."""
     if not site.storage.exists():

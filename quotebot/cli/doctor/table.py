@@ -105,6 +105,15 @@ CHECKS: Final = (
         records.schema,
     ),
     Check(
+        "ledger.durable",
+        "The ledger keeps what it acknowledges",
+        "Slack is told that a command is recorded; what the ledger loses after that nobody does again.",
+        "Mend each setting of the server that is named, and let the bot log in as a role of its own: docs/postgresql.md.",
+        State.ERROR,
+        UNAVAILABLE,
+        records.durable,
+    ),
+    Check(
         "ledger.whole",
         "The ledger's file is whole",
         "A damaged file loses more with every write; a bot ends when it sees that.",

@@ -61,6 +61,19 @@ async def test_ledger_in_a_database_is_begun_locked_and_proven(url: str, tmp_pat
     assert not (settings.data_dir / "ledger.db").exists()
 
 
+def test_doctor_names_a_server_that_can_lose_commits(url: str, tmp_path: Path) -> None:
+    settings = Settings(_env_file=None, data_dir=tmp_path, ledger_url=url)
+    storage = storage_of(settings)
+    with pytest.raises(DatabaseError) as refused:  # a server for tests is set up like this
+        storage.check_durability()
+    assert [part.split(",")[0] for part in str(refused.value).split("; ")] == [
+        "fsync is off",
+        "full_page_writes is off",
+        "synchronous_standby_names is empty",
+        "the bot logs in as a superuser",
+    ]
+
+
 def test_missing_driver_is_named_with_the_extra_that_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "quotebot.app.postgres_storage")
     monkeypatch.setitem(sys.modules, "ledger.postgres", None)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -14,6 +15,7 @@ import pytest
 from faults.harness.rig import bot_process
 from ledger.sqlite.locks import hold_instance_lock
 from quotebot.sandbox.world import World
+from tests.postgres import require_server
 from tests.quotebot.cli.conftest import clean_environment
 from tests.rig import eventually, read_ledger
 
@@ -180,6 +182,25 @@ async def test_the_sandbox_starts_a_world_with_a_bot_in_it_and_ends_on_sigterm(t
     assert process.returncode == 0
     assert b"bot.stopping" in rest
     assert b"Traceback" not in log + rest
+
+
+async def test_sandbox_keeps_the_ledger_in_a_server_of_its_own(tmp_path: Path, checkout: Path) -> None:
+    require_server()
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-m", "quotebot", "sandbox", "--port", "0", "--headless", "--postgres", "--json"),
+        cwd=tmp_path,
+        env=clean_environment(tmp_path, PYTHONPATH=str(checkout)),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    ready = json.loads(await asyncio.wait_for(process.stdout.readline(), SECONDS))
+    assert ready["environment"]["QUOTEBOT_LEDGER_URL"].startswith("postgresql://")
+    assert not (Path(ready["environment"]["QUOTEBOT_DATA_DIR"]) / "ledger.db").exists()
+    process.send_signal(signal.SIGTERM)
+    _, log = await asyncio.wait_for(process.communicate(), SECONDS)
+    assert (process.returncode, b"bot.started" in log, b"Traceback" in log) == (0, True, False)
 
 
 async def test_the_sandbox_takes_no_setting_of_an_installation(tmp_path: Path, checkout: Path) -> None:
