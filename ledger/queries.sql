@@ -664,6 +664,11 @@ SELECT
 -- The event that has `back` newer ones.
 SELECT id FROM audit_events ORDER BY id DESC LIMIT 1 OFFSET :back;
 
+-- name: audit_end_missing
+-- The first event after this one that is the end of a chain, and is not there.
+SELECT h.event_id, h.aggregate_id FROM audit_heads AS h LEFT JOIN audit_events AS e ON e.id = h.event_id
+WHERE h.event_id > :after AND e.id IS NULL ORDER BY h.event_id LIMIT 1;
+
 -- name: audit_place_before
 -- The last place of a chain that is taken by an event before this one. It reads the whole table: for a chain known to be faulty.
 SELECT coalesce(max(seq), 0) AS seq FROM audit_events WHERE aggregate_id = :aggregate_id AND id < :before;

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from ledger.audit.events import Keyring
     from ledger.audit.history import TableReplay
-    from ledger.database import Database, ReadAccess, Row, Tx
+    from ledger.database import ReadAccess, Row, Tx
 
 PAGE_ROWS: Final = 1_000
 RECOMPUTED_ANCHORS: Final = 24  # the newest ones; each costs a pass over all heads
@@ -100,7 +100,7 @@ def verify_within(
     return _Verification(tx, keyring, (), every_anchor=False, replay=replay).run()
 
 
-async def require_tail(database: Database, keyring: Keyring) -> None:
+async def require_tail(database: ReadAccess, keyring: Keyring) -> None:
     """Verify the newest events and the newest anchor before a start. Raises AuditTailError naming the first faulty row."""
     found = await database.read(lambda tx: _Verification(tx, keyring, (), every_anchor=False).tail())
     if found is not None:
@@ -166,9 +166,9 @@ class _Verification:
             anchors = [*self._rows(ANCHORS, "audit_anchors_after", "id", 0)]
             self._marks = dict.fromkeys((row["last_event_id"] for row in anchors), (0, b""))
             self._marks |= {anchor.last_event_id: (0, b"") for anchor in self._kept}
-            reach = self._heads()
+            self._heads()
             self._events()
-            self._ends(reach)
+            self._ends()
             self._anchors(anchors)
             self._kept_elsewhere(anchors)
             found = None if self._replay is None else self._replay.finding(self._tx)  # the events are all proven at this point
@@ -184,13 +184,13 @@ class _Verification:
     def tail(self) -> Finding | None:
         """Verify the newest page of events, the ends of their chains and the newest anchor, and return the fault."""
         before = self._tx.one("audit_event_back", back=PAGE_ROWS)
-        self._last = 0 if before is None else before["id"]
+        start = self._last = 0 if before is None else before["id"]
         try:
             for aggregate_id in sorted(self._events()):
-                head = self._tx.required("audit_head_sealed", aggregate_id=aggregate_id)
-                self._sealed_head(head)
-                if self._tx.one("audit_mac", id=head["event_id"]) is None:
-                    raise self._cut_off(head["event_id"], aggregate_id)
+                self._sealed_head(self._tx.required("audit_head_sealed", aggregate_id=aggregate_id))
+            cut = self._tx.one("audit_end_missing", after=start)
+            if cut is not None:
+                raise self._cut_off(*cut)
             newest = self._tx.one("last_audit_anchor")
             if newest is not None:
                 anchor = Anchor.of(newest)
@@ -216,9 +216,8 @@ class _Verification:
             yield from rows
             after = rows[-1][column]
 
-    def _heads(self) -> int:
-        """Verify the seal of every head; return the highest event id that a head names."""
-        reach = 0
+    def _heads(self) -> None:
+        """Verify the seal of every head."""
         for row in self._rows(HEADS, "audit_heads_after", "aggregate_id", ""):
             self._sealed_head(row)
             named = (row["event_id"], row["aggregate_id"])
@@ -226,10 +225,8 @@ class _Verification:
                 self._cut = min(self._cut or named, named)
             elif row["event_aggregate_id"] != row["aggregate_id"]:
                 self._empty_head = self._empty_head or row["aggregate_id"]
-            reach = max(reach, row["event_id"])
             self._heads_seen += 1
             self._places += row["seq"]
-        return reach
 
     def _sealed_head(self, row: Row) -> None:
         aggregate_id = row["aggregate_id"]
@@ -312,6 +309,9 @@ class _Verification:
 
     def _cut_off(self, event_id: int, aggregate_id: str) -> _TamperedError:
         words = f"the end of this chain was cut off; it goes on to event {event_id}"
+        if event_id > self._last and self._numbered != WITH_GAPS:
+            words = f"the end of the audit was cut off; the chain {aggregate_id} goes on to event {event_id}"
+            return _TamperedError(Fault.MISSING, EVENTS, self._last + 1, words)
         return _TamperedError(Fault.MISSING, EVENTS, f"{aggregate_id} #{self._free_place(aggregate_id, event_id)}", words)
 
     def _free_place(self, aggregate_id: str, before: int) -> int:
@@ -333,12 +333,9 @@ class _Verification:
         use.events += 1
         use.late += age < self._newest_key
 
-    def _ends(self, reach: int) -> None:
+    def _ends(self) -> None:
         """Check, after the last event, that each head's event is there, and that the tables contain no other rows."""
         report = self.report
-        if reach > self._last and self._numbered != WITH_GAPS:
-            words = f"the end of the audit was cut off; the heads go on to event {reach}"
-            raise _TamperedError(Fault.MISSING, EVENTS, self._last + 1, words)
         if self._cut is not None:
             raise self._cut_off(*self._cut)
         twice = None if report.events == self._places else self._tx.one("audit_place_taken_twice")
