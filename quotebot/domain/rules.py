@@ -110,7 +110,7 @@ class Rules:
 
     def unknown_names(self, request: PriceRequest) -> tuple[PricingProblem, ...]:
         """Return one problem for each special term that the policy does not know, and one for an unknown document template."""
-        terms, template = unknown_terms(request.terms, self.policy), request.commercial.template
+        terms, template = unknown_terms(request.terms, self.policy.known_terms), request.commercial.template
         if template is None or self.documents is None or template in self.documents.templates:
             return terms
         message = _('"{text}" is no template of a document', text=clipped(template))

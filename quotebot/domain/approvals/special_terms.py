@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import difflib
-from typing import TYPE_CHECKING
 
 from quotebot.domain.language import _
 from quotebot.domain.pricing.price_requests import PricingProblem, clipped
 
-if TYPE_CHECKING:
-    from quotebot.domain.approvals.policy import ApprovalPolicy
 
-
-def unknown_terms(terms: tuple[str, ...], policy: ApprovalPolicy) -> tuple[PricingProblem, ...]:
+def unknown_terms(terms: tuple[str, ...], known_terms: frozenset[str]) -> tuple[PricingProblem, ...]:
     """Return one problem for each term unknown to the policy: a misspelt term must not reach a customer."""
-    known = sorted(policy.known_terms)
+    known = sorted(known_terms)
     return tuple(
         PricingProblem("terms", _('"{term}" is no special term of the policy', term=clipped(term)), _instead(term, known))
         for term in terms

@@ -75,7 +75,7 @@ def simulate(
     `account` is the customer, if known, and `segments` are those of its account in the CRM (see `for_account`).
     """
     request = request if account is None else for_account(request, account, segments)
-    unknown, priced = unknown_terms(request.terms, policy), price(as_of(request, at_ms), ruleset)
+    unknown, priced = unknown_terms(request.terms, policy.known_terms), price(as_of(request, at_ms), ruleset)
     if not isinstance(priced, Pricing):
         return (*unknown, *priced)
     return unknown or Simulation(priced, evaluate(priced, policy))

@@ -94,7 +94,7 @@ def test_reasons_and_roles_are_told_by_the_names_of_the_policy() -> None:
     assert approver_words(decision.required_roles, decision.roles) == "Finance Director and Security"
     assert OWN.roles.words("security or team_lead") == "Security or Team Lead"
     assert Roles(("regional_head", "cfo")).words("regional_head + cfo") == "Regional Head + CFO"
-    assert unknown_terms(("source_escrow", "liability_cap", "net_60"), OWN) == ()
+    assert unknown_terms(("source_escrow", "liability_cap", "net_60"), OWN.known_terms) == ()
 
 
 @pytest.mark.parametrize(
