@@ -153,6 +153,8 @@ def _safe_database(address: str) -> str:
         raise ValueError("an address must not hold a password; put it into QUOTEBOT_LEDGER_PASSWORD, or into the secrets folder")
     places = [unquote(re.sub(r":\d*$", "", each)).strip("[]") for each in hosts.split(",")]
     places += [each for name, value in asked if name in ("host", "hostaddr") for each in value.split(",")]
+    if not any(places):  # the library would take a host, and no TLS, out of the environment
+        raise ValueError("it names no server: give a host, or the folder of a socket (?host=/var/run/postgresql)")
     outside = [place for place in places if place and not (place.startswith("/") or is_loopback(place))]
     if outside and dict(asked).get("sslmode") != "verify-full":
         raise ValueError(f"{outside[0]} is not this machine: sslmode=verify-full is needed, with sslrootcert=FILE, or system")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from contextlib import contextmanager
+import threading
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import psycopg
@@ -23,6 +24,15 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 BOT_LOCK: Final = 0x626F74  # advisory lock of the one active bot; "bot" in ASCII
+LOCK_CHECK_SECONDS: Final = 1.0
+LOCK_NETWORK_MS: Final = 2_000  # without an answer for so long, the session is lost
+# The server releases the lock of a machine that is gone within seconds, and that of an idle bot never.
+_LOCK_SETTINGS: Final = {
+    "tcp_keepalives_idle": 5,
+    "tcp_keepalives_interval": 2,
+    "tcp_keepalives_count": 3,
+    "idle_session_timeout": 0,
+}
 _NAME: Final = "quotebot bot"  # application name of the lock's session, followed by the process id
 _HOLDER: Final = """
 SELECT a.application_name FROM pg_catalog.pg_locks AS l JOIN pg_catalog.pg_stat_activity AS a ON a.pid = l.pid
@@ -31,7 +41,6 @@ WHERE l.locktype = 'advisory' AND l.granted AND l.classid = 0 AND l.objid = %s A
 """
 _LAST: Final = "SELECT pid FROM epochs WHERE role = 'bot' ORDER BY epoch DESC LIMIT 1"
 _THERE: Final = "SELECT to_regclass('schema_migrations') IS NOT NULL AND to_regclass('epochs') IS NOT NULL"
-
 SESSIONS_COMPARED: Final = 5
 _SETTINGS: Final = (
     "SELECT name, setting FROM pg_catalog.pg_settings WHERE name IN ('fsync', 'full_page_writes', 'synchronous_standby_names')"
@@ -43,14 +52,32 @@ _NEEDED: Final = {
 
 
 class BotLock:
-    """The held lock of the one active bot. The server releases it when the session ends."""
+    """The held lock of the one active bot. The server releases it when the session ends.
 
-    def __init__(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+    A session that is lost, as at a failover, is replaced from a thread of its own. Another bot may be faster: it writes under the
+    same names, which ends the writes of this process (marks.py).
+    """
+
+    def __init__(self, url: str, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+        self._url = url
         self._connection = connection
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name="ledger-bot-lock", daemon=True)
+        self._thread.start()
 
     def close(self) -> None:
         """Release the lock."""
+        self._closing.set()
+        self._thread.join()
         self._connection.close()
+
+    def _keep(self) -> None:
+        while not self._closing.wait(LOCK_CHECK_SECONDS):
+            with contextlib.suppress(psycopg.Error):
+                if self._connection.closed:
+                    self._connection = _try_bot_lock(self._url) or self._connection
+                else:
+                    self._connection.execute("SELECT 1")
 
 
 def with_password(address: str, password: str | None) -> str:
@@ -67,13 +94,24 @@ def is_there(url: str) -> bool:
 def hold_bot_lock(url: str) -> BotLock | None:
     """Take the lock of the one active bot, or return None when another process holds it."""
     with _errors():
-        connection = psycopg.connect(
-            url, autocommit=True, application_name=f"{_NAME} {os.getpid()}", connect_timeout=CONNECT_SECONDS
-        )
-        if _value(connection, "SELECT pg_try_advisory_lock(%s)", BOT_LOCK):
-            return BotLock(connection)
-        connection.close()
-        return None
+        connection = _try_bot_lock(url)
+    return None if connection is None else BotLock(url, connection)
+
+
+def _try_bot_lock(url: str) -> psycopg.Connection[tuple[Any, ...]] | None:
+    connection = psycopg.connect(
+        url,
+        autocommit=True,
+        application_name=f"{_NAME} {os.getpid()}",
+        target_session_attrs="read-write",
+        connect_timeout=CONNECT_SECONDS,
+        tcp_user_timeout=LOCK_NETWORK_MS,
+        options=" ".join(f"-c {name}={value}" for name, value in _LOCK_SETTINGS.items()),
+    )
+    if _value(connection, "SELECT pg_try_advisory_lock(%s)", BOT_LOCK):
+        return connection
+    connection.close()
+    return None
 
 
 def bot_lock_holder(url: str) -> Holder | None:
@@ -167,16 +205,22 @@ def server_version(url: str) -> str:
         return connection.info.parameter_status("server_version") or "unknown"
 
 
-@contextmanager
+@contextlib.contextmanager
 def _connected(url: str) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
     with (
         _errors(),
-        psycopg.connect(url, autocommit=True, application_name="quotebot cli", connect_timeout=CONNECT_SECONDS) as connection,
+        psycopg.connect(
+            url,
+            autocommit=True,
+            application_name="quotebot cli",
+            target_session_attrs="read-write",
+            connect_timeout=CONNECT_SECONDS,
+        ) as connection,
     ):
         yield connection
 
 
-@contextmanager
+@contextlib.contextmanager
 def _errors() -> Iterator[None]:
     try:
         yield

@@ -150,6 +150,7 @@ def test_the_ledger_lies_in_the_data_folder() -> None:
         ("postgresql://quotebot@db.example/quotebot?sslmode=require", "sslmode=verify-full is needed"),
         ("postgresql://127.0.0.1:5432,db.example:5433/quotebot", "db.example is not this machine"),
         ("postgresql:///quotebot?host=db.example", "db.example is not this machine"),
+        ("postgresql:///quotebot", "it names no server"),
         ("postgresql://localhost/quotebot?hostaddr=192.0.2.1", "192.0.2.1 is not this machine"),
     ],
 )

@@ -12,12 +12,13 @@ from psycopg.rows import dict_row
 
 from ledger.audit.keyring import load_keyring
 from ledger.database import DatabaseError
+from ledger.postgres import connections
 from quotebot.app.backups import backups_of, is_due
 from quotebot.app.installation import instance_lock, open_ledger, storage_of
 from quotebot.app.postgres_storage import PostgresStorage
 from quotebot.sandbox.world import World
 from quotebot.settings import ConfigurationError, Settings
-from tests.rig import Deal, bot_in
+from tests.rig import Deal, bot_in, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -59,6 +60,23 @@ async def test_ledger_in_a_database_is_begun_locked_and_proven(url: str, tmp_pat
     assert storage.check_schema() == "it is of this build, its schema is unchanged"
     assert storage.prove(load_keyring(settings.data_dir, may_create=False))["epochs"] == 0
     assert not (settings.data_dir / "ledger.db").exists()
+
+
+async def test_lock_of_the_bot_is_taken_again_after_its_session_was_lost(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "LOCK_CHECK_SECONDS", 0.01)
+    storage = storage_of(Settings(_env_file=None, data_dir=tmp_path, ledger_url=url))
+    lock = storage.hold()
+    assert lock is not None
+    with psycopg.connect(url, autocommit=True) as other:
+        sessions = "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'quotebot bot %'"
+        (first,) = other.execute(sessions).fetchone() or (None,)
+        other.execute("SELECT pg_terminate_backend(%s)", (first,))
+        await eventually(lambda: other.execute(sessions).fetchone() not in (None, (first,)), "another session of the lock")
+        await eventually(storage.holder, "its lock")
+    lock.close()
+    assert storage.holder() is None
 
 
 def test_doctor_names_a_server_that_can_lose_commits(url: str, tmp_path: Path) -> None:
