@@ -76,3 +76,25 @@ def test_a_replacement_of_nothing_is_an_error() -> None:
     assert replace_statements({"a": "1", "b": "2"}, {"b": "3"}) == {"a": "1", "b": "3"}
     with pytest.raises(ValueError, match="no statement is named c"):
         replace_statements({"a": "1"}, {"c": "3"})
+
+
+DOCUMENTS = (
+    '{"text": "x", "number": 5, "yes": true, "no": false, "none": null, "deep": {"text": "y"}, "zero": "a\\\\u0000b"}',
+    '[{"text": "first"}, {"text": "last", "number": 7}]',
+    "[]",
+    "{}",
+)
+PATHS = ("$.text", "$.number", "$.yes", "$.no", "$.none", "$.absent", "$[#-1].text", "$[#-1].number")
+
+
+def test_functions_of_sqlite_have_the_same_results(connection: psycopg.Connection) -> None:
+    """A number is compared as a text: json_extract has one type of result on PostgreSQL."""
+    with closing(sqlite3.connect(":memory:")) as other:
+        for document in DOCUMENTS:
+            for path in PATHS:
+                expected = other.execute("SELECT CAST(json_extract(?, ?) AS TEXT)", (document, path)).fetchone()
+                assert connection.execute("SELECT json_extract(%s, %s)", (document, path)).fetchone() == expected, (document, path)
+        for whole, part in ((" C1 C2 ", " C2 "), ("Müller", "ü"), ("abc", "x"), ("abc", ""), (None, "a")):
+            found = other.execute("SELECT instr(?, ?)", (whole, part)).fetchone()
+            assert connection.execute("SELECT instr(%s::text, %s)", (whole, part)).fetchone() == found, (whole, part)
+        assert connection.execute("SELECT lower('ÄB')").fetchone() == other.execute("SELECT lower('ÄB')").fetchone()
