@@ -45,12 +45,11 @@ MISTAKES = range(1, 25)
 async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
     """Yield a ledger with a second connection to its file."""
     clock = ManualClock()
-    place = SqlitePlace(tmp_path / "ledger.db")
-    database = await place.open(clock)
-    epoch = await begin_epoch(database, clock.now_ms(), role="bot", build="1")
-    with closing(place.shell()) as shell:
-        yield Desk(Ledger(database, clock, AUDIT, epoch=epoch), clock, shell)
-    await database.close()
+    with closing(SqlitePlace(tmp_path / "ledger.db")) as place:
+        database = await place.open(clock)
+        epoch = await begin_epoch(database, clock.now_ms(), role="bot", build="1")
+        yield Desk(Ledger(database, clock, AUDIT, epoch=epoch), clock, place.shell())
+        await database.close()
 
 
 def proven_by(checkout: Path, file: str, *names: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from contextlib import closing
+from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING
 
 import pytest
@@ -44,11 +44,12 @@ def engine_name(request: pytest.FixtureRequest) -> str:
 def place(engine_name: str, path: Path, request: pytest.FixtureRequest) -> Iterator[Place]:
     """Yield an empty ledger."""
     if engine_name == "sqlite":
-        yield SqlitePlace(path)
+        with closing(SqlitePlace(path)) as made:
+            yield made
     else:
-        made = on_postgres(request)
-        yield made
-        request.getfixturevalue("postgres").drop(made.address)
+        with closing(on_postgres(request)) as database:
+            yield database
+        request.getfixturevalue("postgres").drop(database.address)
 
 
 def on_postgres(request: pytest.FixtureRequest) -> Place:
@@ -59,16 +60,17 @@ def on_postgres(request: pytest.FixtureRequest) -> Place:
 
 
 @pytest.fixture(scope="session")
-def kept_places(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Callable[[str], Place]:
-    """Return a function that returns an empty ledger, the same one each time: its tests roll back what they write."""
+def kept_places(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Callable[[str], Place]]:
+    """Yield a function that returns an empty ledger, the same one each time: its tests roll back what they write."""
+    with ExitStack() as until_the_end:
 
-    @functools.cache
-    def kept(engine_name: str) -> Place:
-        if engine_name == "sqlite":
-            return SqlitePlace(tmp_path_factory.mktemp("kept") / "ledger.db")
-        return on_postgres(request)
+        @functools.cache
+        def kept(engine_name: str) -> Place:
+            on_sqlite = engine_name == "sqlite"
+            made = SqlitePlace(tmp_path_factory.mktemp("kept") / "ledger.db") if on_sqlite else on_postgres(request)
+            return until_the_end.enter_context(closing(made))
 
-    return kept
+        yield kept
 
 
 @pytest.fixture
@@ -83,8 +85,7 @@ def nothing_sleeps_for_good(request: pytest.FixtureRequest) -> Iterator[None]:
     place: Place | None = request.getfixturevalue("place") if "database" in request.fixturenames else None
     yield
     if place is not None:
-        with closing(place.shell()) as shell:
-            assert asleep_for_good(shell) == []
+        assert asleep_for_good(place.shell()) == []
 
 
 @pytest.fixture
@@ -95,10 +96,9 @@ async def database(place: Place, clock: ManualClock) -> AsyncIterator[Database]:
 
 
 @pytest.fixture
-def shell(database: Database, place: Place) -> Iterator[Shell]:
-    """Yield the connection of a second program to the open ledger."""
-    with closing(place.shell()) as shell:
-        yield shell
+def shell(database: Database, place: Place) -> Shell:
+    """Return the connection of a second program to the open ledger."""
+    return place.shell()
 
 
 @pytest.fixture

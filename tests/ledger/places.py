@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import tempfile
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -31,10 +31,6 @@ class Shell(Protocol):
         """Run a statement with `?` or `:name` parameters and return its rows. Raises Refused if the schema forbids it."""
         ...
 
-    def close(self) -> None:
-        """Close the connection."""
-        ...
-
 
 class Place(Protocol):
     """A ledger of one engine, made for one test."""
@@ -47,7 +43,11 @@ class Place(Protocol):
         ...
 
     def shell(self) -> Shell:
-        """Connect to the ledger as another program would."""
+        """Return the one shell of the ledger; it is connected at the first call."""
+        ...
+
+    def close(self) -> None:
+        """Close the shell."""
         ...
 
 
@@ -75,13 +75,20 @@ class SqlitePlace:
     def __init__(self, path: Path) -> None:
         lay(path, MIGRATIONS, START_MS)
         self._path = path
+        self._shell: SqliteShell | None = None
         self.address = str(path)
 
     async def open(self, clock: Clock, *, audit: Audit = AUDIT) -> SqliteDatabase:
         return await open_database(self._path, clock, audit=audit)
 
     def shell(self) -> SqliteShell:
-        return SqliteShell(self._path)
+        if self._shell is None:
+            self._shell = SqliteShell(self._path)
+        return self._shell
+
+    def close(self) -> None:
+        if self._shell is not None:
+            self._shell.close()
 
 
 def place_at(address: str) -> Place:
@@ -96,5 +103,5 @@ def place_at(address: str) -> Place:
 @contextmanager
 def temporary() -> Iterator[Place]:
     """Yield an empty ledger that is removed at the end."""
-    with tempfile.TemporaryDirectory() as folder:
-        yield SqlitePlace(Path(folder) / "ledger.db")
+    with tempfile.TemporaryDirectory() as folder, closing(SqlitePlace(Path(folder) / "ledger.db")) as place:
+        yield place

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from contextlib import closing
 from itertools import permutations
 from typing import TYPE_CHECKING
 
@@ -90,11 +89,11 @@ def plant(shell: Shell) -> None:
 @pytest.fixture
 def planted(kept_place: Place) -> Iterator[Shell]:
     """Yield a shell inside a transaction that is rolled back at the end."""
-    with closing(kept_place.shell()) as shell:
-        shell.execute("BEGIN")
-        plant(shell)
-        yield shell
-        shell.execute("ROLLBACK")
+    shell = kept_place.shell()
+    shell.execute("BEGIN")
+    plant(shell)
+    yield shell
+    shell.execute("ROLLBACK")
 
 
 ALLOWED = {

@@ -6,7 +6,6 @@ import asyncio
 import json
 import sys
 from collections import Counter
-from contextlib import closing
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -66,8 +65,8 @@ async def test_each_key_is_new_to_one_of_many_processes_and_the_ledger_is_never_
     by_key = [Counter(sightings) for sightings in zip(*told, strict=True)]
     assert by_key == [Counter({DedupeResult.NEW.name: 1, DedupeResult.DUPLICATE.name: processes - 1})] * keys
     assert sum(DedupeResult.NEW.name in sightings for sightings in told) > 1, "they did race"
-    with closing(place.shell()) as shell:
-        rows = [shell.execute(f"SELECT count(*), count(DISTINCT {column}) FROM {table}")[0] for table, column in UNIQUE]  # noqa: S608 -- own names
+    shell = place.shell()
+    rows = [shell.execute(f"SELECT count(*), count(DISTINCT {column}) FROM {table}")[0] for table, column in UNIQUE]  # noqa: S608 -- own names
     assert list(chain.from_iterable(rows)) == [keys] * 2 * len(UNIQUE)
     database = await place.open(ManualClock())
     report = await verify(database, KEYRING)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -220,7 +221,6 @@ async def walk(steps: list[tuple[Callable[[Walk, int], Awaitable[None]], int]], 
             audited_as_moved(walker.desk)  # the shell sees commits only: a move and its audit row came in the same one
             assert asleep_for_good(shell) == []
     finally:
-        shell.close()
         await database.close()
 
 
@@ -240,8 +240,8 @@ def test_on_postgres_every_move_of_a_row_has_its_audit_row_in_the_same_commit(
 ) -> None:
     from tests.ledger.postgres.places import create  # noqa: PLC0415 -- imports the driver
 
-    place = create(postgres)
-    asyncio.run(walk(steps, place, SPY_OF_POSTGRES))
+    with closing(create(postgres)) as place:
+        asyncio.run(walk(steps, place, SPY_OF_POSTGRES))
     postgres.drop(place.address)
 
 

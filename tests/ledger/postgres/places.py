@@ -65,6 +65,7 @@ class PostgresPlace:
     def __init__(self, address: str) -> None:
         self.address = address
         self._writers = count(1)
+        self._shell: PostgresShell | None = None
 
     async def open(self, clock: Clock, *, audit: Audit = AUDIT) -> PostgresDatabase:
         return await PostgresDatabase.open(
@@ -76,7 +77,13 @@ class PostgresPlace:
         )
 
     def shell(self) -> PostgresShell:
-        return PostgresShell(self.address)
+        if self._shell is None:
+            self._shell = PostgresShell(self.address)
+        return self._shell
+
+    def close(self) -> None:
+        if self._shell is not None:
+            self._shell.close()
 
 
 def create(server: Server) -> PostgresPlace:
