@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
+from importlib.resources import as_file, files
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -11,11 +13,14 @@ from aiohttp import ClientSession
 from psycopg.rows import dict_row
 
 from ledger.audit.keyring import load_keyring
+from ledger.audit.proof import load_signer, public_pem
 from ledger.database import DatabaseError
+from ledger.operator.backup import NotWholeError
 from ledger.postgres import connections
 from quotebot.app.backups import backups_of, is_due
 from quotebot.app.installation import instance_lock, open_ledger, storage_of
 from quotebot.app.postgres_storage import PostgresStorage
+from quotebot.cli.audit import SCRIPT, export_proof
 from quotebot.sandbox.world import World
 from quotebot.settings import ConfigurationError, Settings
 from tests.rig import Deal, bot_in, eventually
@@ -126,3 +131,45 @@ async def test_a_deal_on_postgresql_ends_with_a_card_a_document_and_a_record(url
             assert states <= {"delivered", "superseded"}
     finally:
         await world.stop()
+    settings = Settings(_env_file=None, data_dir=tmp_path / "bot", ledger_url=url)
+    await its_proof_is_genuine(settings, tmp_path)
+    edits_are_found(settings, url)
+
+
+async def its_proof_is_genuine(settings: Settings, folder: Path) -> None:
+    """Export the proof of the only quote, and let the script verify it."""
+    signer = load_signer(settings.data_dir)
+    async with open_ledger(settings) as ledger:
+        (row,) = await ledger.database.read(lambda tx: tx.all("quotes_replayed", after="", limit=2))
+        bundle = await export_proof(ledger, row["quote_id"], signer, actor="ops", stored_pdf=lambda _: None)
+    assert bundle is not None
+    (folder / "bundle.zip").write_bytes(bundle)
+    (folder / "key.pem").write_bytes(public_pem(signer))
+    with as_file(files("quotebot").joinpath("data", SCRIPT)) as script:
+        done = await asyncio.create_subprocess_exec(
+            sys.executable, script, folder / "bundle.zip", folder / "key.pem", stdout=asyncio.subprocess.PIPE
+        )
+        said, _ = await done.communicate()
+    assert said.startswith(b"GENUINE: ")
+
+
+def edits_are_found(settings: Settings, url: str) -> None:
+    """Edit rows as an administrator of the database, with its triggers off, and prove the ledger."""
+    storage, keyring = storage_of(settings), load_keyring(settings.data_dir, may_create=False)
+    assert storage.prove(keyring)["quotes"] == 1
+    edits = (
+        ("quotes", "UPDATE quotes SET account = account || 'x'", "history is not whole: quotes Q-"),
+        ("operations", "UPDATE operations SET actor = 'U0CFO' WHERE id = 1", "history is not whole: operations 1: column actor"),
+        ("approvals", "DELETE FROM approvals", "history is not whole: approval"),
+        ("audit_events", "DELETE FROM audit_events WHERE aggregate_id = 'system/bot' AND seq = 1", "audit_events system/bot #1: "),
+    )
+    with psycopg.connect(url, autocommit=True) as shell:
+        shell.execute("SET session_replication_role = replica")
+        shell.execute("CREATE SCHEMA kept")
+        for table, edit, found in edits:
+            shell.execute(f"CREATE TABLE kept.{table} AS SELECT * FROM {table}".encode())  # noqa: S608 -- of the list above
+            shell.execute(edit.encode())
+            with pytest.raises(NotWholeError, match=found):
+                storage.prove(keyring)
+            shell.execute(f"DELETE FROM {table}; INSERT INTO {table} SELECT * FROM kept.{table}".encode())  # noqa: S608 -- as above
+    assert storage.prove(keyring)["quotes"] == 1
