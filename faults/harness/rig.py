@@ -13,6 +13,7 @@ import os
 import signal
 import sqlite3
 import sys
+import time
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -21,8 +22,11 @@ import aiohttp
 
 from faults.harness.bot import PLAN_VARIABLE, KillPlan
 from faults.harness.fork_server import QUOTEBOT, Order, Spawned, shared_fork_server
+from faults.harness.fresh import lay
+from ledger.audit.keyring import load_keyring
 from ledger.sqlite.ballast import BALLAST_BYTES
 from quotebot.app.bot import Ports, run_bot
+from quotebot.app.installation import schema_and_statements
 from quotebot.settings import Settings
 
 if TYPE_CHECKING:
@@ -35,6 +39,7 @@ GOLDEN = "new for Acme: 150 pro, 150 sso, 1 support; term 12m; discount 15%"
 FIRST_QUOTE = f"Q-{datetime.now(UTC).year}-0001"
 PATIENCE_SECONDS = 30.0
 LOOK_SECONDS = 0.02
+_STARTED_MS: Final = time.time_ns() // 1_000_000
 UNFINISHED: Final = """
 SELECT 1 FROM operations WHERE state IN ('reserved', 'in_progress', 'failed_retryable')
 UNION ALL SELECT 1 FROM effects WHERE state IN ('pending', 'in_flight', 'uncertain')
@@ -207,8 +212,11 @@ def settings_for(world: World, data_dir: Path, **overrides: Any) -> Settings:
 
 @asynccontextmanager
 async def bot_in(world: World, data_dir: Path, ports: Ports | None = None, **overrides: Any) -> AsyncIterator[Deal]:
-    """Run the real bot against a served world for the length of the block. The room that it keeps on the disk is not reserved."""
-    _lay_sparse_ballast(data_dir)
+    """Run the real bot against a served world for the length of the block. The room that it keeps on the disk is not reserved.
+
+    In an empty folder it finds an unused ledger and its key, unless its clock or database is another than the usual one.
+    """
+    _lay(data_dir, fresh=ports is None and "ledger_url" not in overrides)
     stop = asyncio.Event()
     task = asyncio.create_task(run_bot(settings_for(world, data_dir, **overrides), stop, ports))
     try:
@@ -222,9 +230,12 @@ async def bot_in(world: World, data_dir: Path, ports: Ports | None = None, **ove
         await task
 
 
-def _lay_sparse_ballast(data_dir: Path) -> None:
-    """Make the ballast without its blocks, which would take longer than the rest of a start: the bot finds it and keeps it."""
+def _lay(data_dir: Path, *, fresh: bool) -> None:
+    """Make what would take longer than the rest of a start: an unused ledger if `fresh`, and the ballast without its blocks."""
     data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if fresh and not any(data_dir.iterdir()):
+        load_keyring(data_dir)
+        lay(data_dir / "ledger.db", tuple(schema_and_statements()[0]), _STARTED_MS)
     file = os.open(data_dir / "ledger.db.ballast", os.O_CREAT | os.O_WRONLY, 0o600)
     try:
         os.ftruncate(file, BALLAST_BYTES)

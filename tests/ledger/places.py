@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from tests.fresh import lay
+from faults.harness.fresh import lay
 from tests.ledger.parts import AUDIT, MIGRATIONS, START_MS, STATEMENTS, open_database, open_shell
 
 if TYPE_CHECKING:

@@ -17,6 +17,7 @@ from zoneinfo import ZoneInfo
 
 from adapters.policies import POLICIES, Matrix
 from adapters.slack.api import Identity, PostedMessage, SlackMember
+from faults.harness.fresh import lay
 from ledger import recovery
 from ledger.audit.events import Audit
 from ledger.audit.keyring import load_keyring
@@ -33,7 +34,6 @@ from quotebot.domain.rules import Rules
 from quotebot.handlers.quotes import DOMAIN_EVENTS
 from quotebot.store import quotes as store
 from quotebot.views.document import Seller
-from tests.fresh import lay
 from tests.quotebot.views.quote_examples import GOLDEN, MORNING, RULESET
 
 if TYPE_CHECKING:

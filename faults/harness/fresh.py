@@ -30,7 +30,8 @@ def lay(path: Path, migrations: tuple[Migration, ...], now_ms: int) -> None:
         return
     empty = _empty(migrations, now_ms)
     named, times = _DRAWN.subn(b"ledger_id" + secrets.token_hex(4).encode(), empty)
-    assert times == 1
+    if times != 1:
+        raise ValueError(f"an empty ledger names its id {times} times")
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
     with os.fdopen(file, "wb") as ledger:
