@@ -5,21 +5,17 @@ from __future__ import annotations
 import hashlib
 import itertools
 import os
-import shutil
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 import pytest
 
-from quotebot.sandbox.cluster import Cluster, find_programs
+from quotebot.sandbox.cluster import Cluster, find_programs, folder_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
-_MEMORY: Final = Path("/dev/shm")  # noqa: S108 -- a folder of its own in it
-_ROOM: Final = 1 << 30
 WITHOUT_SERVER: Final = "no PostgreSQL server is installed (Debian: apt-get install postgresql)"
 
 
@@ -63,9 +59,8 @@ class Server:
 
 
 def folder_for_servers() -> Path:
-    """Return a new folder that the server's user can reach: in memory where there is room. The next run removes one left behind."""
-    roomy = _MEMORY.is_dir() and os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free >= _ROOM
-    return Path(tempfile.mkdtemp(prefix="quotebot-tests.", suffix=f".{os.getpid()}", dir=_MEMORY if roomy else "/tmp"))  # noqa: S108
+    """Return a new folder for a server. The next run removes one that a killed run left behind (./run)."""
+    return folder_for("postgres")
 
 
 def require_server() -> None:

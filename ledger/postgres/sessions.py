@@ -1,7 +1,8 @@
 """Sessions with a PostgreSQL server: their settings, and a limit for every call, because a dead network gives no answer at all.
 
 No call is canceled by a request to the server: a canceled COMMIT returns success for rows that no standby has. `Watchdog` shuts the
-socket down instead; the call then fails as it does when the server is gone.
+socket down instead; the call then fails as it does when the server is gone. A call may take seconds, so after a short silence the
+watchdog connects to the same server: one that does not answer that either is gone.
 """
 
 from __future__ import annotations
@@ -24,9 +25,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 CONNECT_SECONDS: Final = 2  # for each host of the address
-COMMIT_SECONDS: Final = 2.0  # without an answer, a COMMIT is of unknown outcome
+COMMIT_SECONDS: Final = 1.5  # without an answer, a COMMIT is of unknown outcome
 OVERRUN_SECONDS: Final = 1.0  # beyond the time at which the server itself ends a statement
-WATCH_SECONDS: Final = 0.25
+WATCH_SECONDS: Final = 0.2
+SILENT_SECONDS: Final = 0.4  # of a call; then the watchdog tries another connection
+PROBE_SECONDS: Final = 1.0  # for that connection
 SERVER_MIN: Final = 150000
 PREPARED_MAX: Final = 1000
 _TIMELINE: Final = "SELECT substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8)"
@@ -57,14 +60,16 @@ READER: Final = Limits(lock=2_000, statement=60_000, idle=60_000)
 
 
 class Session:
-    """One connection, used by one thread at a time. Only `shut_if_overdue` may be called from another thread."""
+    """One connection, used by one thread at a time. Only `call`, `is_overdue` and `shut` may be used from another thread."""
 
-    def __init__(self, connection: psycopg.Connection[tuple[Any, ...]], limits: Limits) -> None:
+    def __init__(self, connection: psycopg.Connection[tuple[Any, ...]], limits: Limits, server: Mapping[str, Any]) -> None:
         self._connection = connection
+        self.server = server
         self._cursor = connection.cursor(binary=True)
         self._control = connection.cursor()
         self._seconds = limits.statement / 1000 + OVERRUN_SECONDS
-        self._overdue_at: float | None = None  # of the running call, in seconds of time.monotonic
+        self.call: float | None = None  # time.monotonic at the begin of the running call
+        self._overdue_at = 0.0  # of that call
         self.notices: list[str] = []
         connection.add_notice_handler(lambda notice: self.notices.append(f"{notice.severity} {notice.sqlstate}"))
 
@@ -80,19 +85,19 @@ class Session:
 
     def execute(self, sql: str, parameters: Mapping[str, object] | None = None) -> psycopg.Cursor[tuple[Any, ...]]:
         """Run one statement. Raises psycopg.Error."""
-        self._overdue_at = time.monotonic() + self._seconds
+        self._begin(self._seconds)
         try:
             return self._cursor.execute(sql, parameters)
         finally:
-            self._overdue_at = None
+            self.call = None
 
     def execute_many(self, sql: str, rows: Sequence[Mapping[str, object]]) -> None:
         """Run one statement for each row of parameters, without waiting for each result. Raises psycopg.Error."""
-        self._overdue_at = time.monotonic() + self._seconds
+        self._begin(self._seconds)
         try:
             self._cursor.executemany(sql, rows)
         finally:
-            self._overdue_at = None
+            self.call = None
 
     def commit(self) -> str | None:
         """Commit. Returns what makes the outcome uncertain, or None. Raises psycopg.Error; the outcome is then unknown too.
@@ -100,25 +105,25 @@ class Session:
         A warning says, for example, that the wait for a standby was canceled: the rows are visible and may still be lost.
         """
         self.notices.clear()
-        self._overdue_at = time.monotonic() + COMMIT_SECONDS
+        self._begin(COMMIT_SECONDS)
         try:
             status = self._control.execute("COMMIT", prepare=False).statusmessage
         finally:
-            self._overdue_at = None
+            self.call = None
         if status != "COMMIT":
             return f"the server answered {status}"
         return "; ".join(self.notices) or None
 
     def run(self, sql: str) -> list[tuple[Any, ...]]:
         """Run several statements without parameters in one round trip; return the rows of the last."""
-        self._overdue_at = time.monotonic() + self._seconds
+        self._begin(self._seconds)
         try:
             cursor = self._control.execute(sql, prepare=False)
             while cursor.nextset():
                 pass
             return cursor.fetchall() if cursor.description is not None else []
         finally:
-            self._overdue_at = None
+            self.call = None
 
     def useless_after(self, error: psycopg.Error) -> bool:
         """Tell whether the session cannot be used after this error."""
@@ -129,15 +134,21 @@ class Session:
         with contextlib.suppress(psycopg.Error):
             self._connection.close()
 
-    def shut_if_overdue(self, now: float) -> None:
-        """Shut the socket down if the running call is overdue; the call then fails. Called from another thread."""
-        overdue_at = self._overdue_at
-        if overdue_at is None or now < overdue_at:
-            return
+    def is_overdue(self, now: float) -> bool:
+        """Tell whether the running call has taken too long."""
+        return self.call is not None and now >= self._overdue_at
+
+    def shut(self) -> None:
+        """Shut the socket down: the running call fails."""
         with contextlib.suppress(OSError, psycopg.Error):
             descriptor = os.dup(self._connection.fileno())
             with socket.socket(fileno=descriptor) as held:
                 held.shutdown(socket.SHUT_RDWR)
+
+    def _begin(self, seconds: float) -> None:
+        now = time.monotonic()
+        self._overdue_at = now + seconds
+        self.call = now
 
 
 class Address:
@@ -184,7 +195,7 @@ class Address:
                 failure = error
                 continue
             self._first = (place + 1) % count
-            return Session(connection, limits)
+            return Session(connection, limits, self._servers[place % count])
         assert failure is not None  # noqa: S101 -- there is a server, and it failed
         raise failure
 
@@ -230,13 +241,23 @@ def _connect(server: Mapping[str, Any], name: str, limits: Limits, *, writes: bo
     return connection
 
 
+def _answers(server: Mapping[str, Any]) -> bool:
+    """Tell whether a server accepts a connection."""
+    try:
+        psycopg.connect(**{**server, "connect_timeout": CONNECT_SECONDS}).close()
+    except psycopg.Error:
+        return False
+    return True
+
+
 class Watchdog:
-    """Check of the sessions for overdue calls, every 0.25 s on the loop while `watching` returns any. Belongs to the loop."""
+    """Check of the sessions that `watching` returns, several times per second while there are any. Belongs to the loop."""
 
     def __init__(self, watching: Callable[[], Sequence[Session]]) -> None:
         self._watching = watching
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
+        self._probes: dict[Session, asyncio.Task[None]] = {}
 
     def start(self) -> None:
         """Check from now on, until no session has a call under way."""
@@ -245,14 +266,31 @@ class Watchdog:
 
     def stop(self) -> None:
         """Stop checking."""
+        for probe in self._probes.values():
+            probe.cancel()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def _check(self) -> None:
         self._timer = None
-        sessions = self._watching()
+        sessions, now = self._watching(), time.monotonic()
         for session in sessions:
-            session.shut_if_overdue(time.monotonic())
+            call = session.call
+            if session.is_overdue(now):
+                session.shut()
+            elif call is not None and now - call >= SILENT_SECONDS and session not in self._probes:
+                self._probes[session] = probe = self._loop.create_task(self._probe(session, call))
+                probe.add_done_callback(lambda _, session=session: self._probes.pop(session, None))  # type: ignore[misc] # bound
         if sessions:
             self.start()
+
+    async def _probe(self, session: Session, call: float) -> None:
+        """Shut a session whose server does not answer another connection either, if the same call is still under way."""
+        try:
+            async with asyncio.timeout(PROBE_SECONDS):
+                alive = await asyncio.to_thread(_answers, session.server)
+        except TimeoutError:
+            alive = False
+        if not alive and session.call == call:
+            session.shut()

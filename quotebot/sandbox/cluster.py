@@ -13,6 +13,7 @@ import secrets
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 OWNER: Final = "quotebot"  # the role that owns everything, and the name of the database
 PORT: Final = 5432  # only part of the socket's name
+_MEMORY: Final = Path("/dev/shm")  # noqa: S108 -- likewise
+_ROOM_BYTES: Final = 1 << 30
 _SOCKET_MAX: Final = 107  # bytes of a socket's path
 _SECONDS: Final = 60.0
 _LOOK_SECONDS: Final = 0.02
@@ -53,6 +56,14 @@ def find_programs() -> Path | None:
         return installed[-1].parent
     found = shutil.which("initdb")
     return None if found is None else Path(found).resolve().parent
+
+
+def folder_for(name: str) -> Path:
+    """Return a new folder that the server's user can reach, in memory where there is room. Its name ends in this process's id."""
+    roomy = _MEMORY.is_dir() and os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free >= _ROOM_BYTES
+    folder = Path(tempfile.mkdtemp(prefix=f"quotebot-tests.{name}.", suffix=f".{os.getpid()}", dir=_MEMORY if roomy else "/tmp"))  # noqa: S108 -- a folder of its own
+    folder.chmod(0o711)
+    return folder
 
 
 class Cluster:
@@ -124,6 +135,11 @@ class Cluster:
     def promote(self) -> None:
         """Make a standby the primary, on a new timeline."""
         self._run("pg_ctl", "promote", f"--pgdata={self.data}", "--wait")
+
+    def wait_for_standbys(self, names: str) -> None:
+        """Make each COMMIT of the running primary wait for standbys: a value of synchronous_standby_names, "" for none."""
+        for command in (f"ALTER SYSTEM SET synchronous_standby_names = '{names}'", "SELECT pg_reload_conf()"):
+            self._run("psql", "-X", "-q", "-h", str(self.socket), "-p", str(PORT), "-U", OWNER, "-d", OWNER, "-c", command)
 
     def stop(self) -> None:
         """Stop the server: open transactions are rolled back, and everything is written to its files."""

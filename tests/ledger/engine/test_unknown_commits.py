@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from faults.cluster.proxy import CommitFault, Proxy
+from faults.harness.rig import eventually
 from ledger.database import NotRecorded, OutcomeUnknown, WritesRefused
 from ledger.postgres import marks, sessions, writer
 from ledger.postgres.marks import STRIDE, WriterMark
@@ -72,18 +73,38 @@ async def test_a_commit_without_an_answer_is_cut_and_resolved(
     assert (book.unknown, postgres_engine.seen()) == (1, ["a"])
 
 
+@pytest.mark.parametrize("limit", ["a second connection gets no answer", "the call takes too long"])
 async def test_swallowed_packets_end_the_session_and_the_write_runs_again(
-    book: PostgresDatabase, proxy: Proxy, postgres_engine: PostgresEngine
+    book: PostgresDatabase, proxy: Proxy, postgres_engine: PostgresEngine, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
     session = book._writer.session
     assert session is not None
-    session._seconds = 0.1
+    if limit == "the call takes too long":
+        session._seconds = 0.1
+    else:
+        monkeypatch.setattr(sessions, "SILENT_SECONDS", 0.05)
+        monkeypatch.setattr(sessions, "PROBE_SECONDS", 0.05)
     proxy.swallow()
     writing = asyncio.create_task(book.write("note", note("a")))
-    assert not (await asyncio.wait([writing], timeout=0.05))[0]
+    await eventually(lambda: session.lost, "the end of the session")
+    assert not writing.done()
     proxy.come_back()
     assert await writing == "a"
     assert (book.unknown, postgres_engine.seen()) == (0, ["a"])
+
+
+async def test_a_slow_statement_of_a_server_that_answers_is_left_alone(
+    book: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "SILENT_SECONDS", 0.0)
+    runs: list[str] = []
+
+    def slow(tx: Tx) -> None:
+        runs.append("slow")
+        tx.one("pause", seconds=0.5)
+
+    await book.write("slow", slow)
+    assert runs == ["slow"]
 
 
 async def test_a_commit_with_a_warning_is_resolved_though_the_server_says_success(
