@@ -383,10 +383,15 @@ def _call(function: str) -> None:
 
 
 def import_bots() -> None:
-    """Import everything that a start of a bot imports, and read the one large file of Babel that it reads."""
+    """Import everything that a start of a bot imports, and do once what each start would do again.
+
+    That is to read the one large file of Babel, and to compute the schema with which every ledger is compared.
+    """
     for module in (*WARM, *dict.fromkeys(path.partition(":")[0] for path in import_module("quotebot.cli.root").COMMANDS)):
         import_module(module)
     import_module("babel.core").get_global("all_currencies")
+    migrations, _ = import_module("quotebot.app.installation").schema_and_statements()
+    import_module("ledger.sqlite.migrations").schema_of(migrations)
     start_worker = import_module("faults.harness.printers").start_worker
     import_module("adapters.pdf.renderer").start_worker = start_worker  # type: ignore[attr-defined] # of the forks alone
 

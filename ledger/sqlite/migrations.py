@@ -114,14 +114,15 @@ def schema_differences(connection: sqlite3.Connection, migrations: Sequence[Migr
     actual = Counter((str(row[0]), str(row[1]), str(row[2]), row[3]) for row in connection.execute(_OBJECTS))
     names = {(migration.component, migration.name) for migration in applied}
     in_build_order = [migration for migration in migrations if (migration.component, migration.name) in names]
-    if actual == _schema_of(in_build_order):
+    if actual == schema_of(in_build_order):
         return []
     # A ledger that went through several releases may have applied its migrations in another order than a new one does.
-    expected = _schema_of(in_build_order if applied == in_build_order else applied)
+    expected = schema_of(in_build_order if applied == in_build_order else applied)
     return differences(expected, actual)
 
 
-def _schema_of(migrations: Sequence[Migration]) -> Counter[SchemaObject]:
+def schema_of(migrations: Sequence[Migration]) -> Counter[SchemaObject]:
+    """Return the schema that these migrations create; computed once, because it takes as long as a first start."""
     key = tuple((f"{migration.component}/{migration.name}", migration.sha256) for migration in migrations)
     if key not in _expected:
         with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as model:
