@@ -39,6 +39,7 @@ SUITES: Final[Mapping[str, str]] = MappingProxyType(
         "reaching": "faults.suites.reaching",
         "bugs": "faults.suites.mutants",
         "model": "faults.suites.model",
+        "failover": "faults.suites.failover",
         "storm": "faults.suites.storm",
         "simulate": "faults.suites.simulate",
     }

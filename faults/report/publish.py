@@ -38,6 +38,7 @@ COUNTED: Final = (
     ("model", ("steps",), ("model step", "model steps")),
     ("storm", ("kills",), ("SIGKILL of the real bot", "SIGKILLs of the real bot")),
     ("storm", ("stops",), ("SIGSTOP", "SIGSTOPs")),
+    ("failover", ("failovers",), ("failover of PostgreSQL", "failovers of PostgreSQL")),
     ("drills", ("held",), ("drill held", "drills held")),
     (BUGS, ("caught",), ("planted bug caught", "planted bugs caught")),
 )

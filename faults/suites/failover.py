@@ -47,11 +47,11 @@ T = TypeVar("T")
 SUITE: Final = "failover"
 KINDS: Final = ("killed", "cut before COMMIT", "cut at COMMIT", "cut after COMMIT", "swallowed")
 BUDGETS: Final = {"change": 3, "nightly": 200}
+ENOUGH: Final = {"change": 30, "nightly": 200}  # acknowledged commands before, between and after the steps of a failover
 CHUNK: Final = 20  # failovers of one process
 CLIENTS: Final = 8
 BEHIND: Final = 2 * CLIENTS  # unsent messages from which on the clients are slower
 REST_SECONDS: Final = 0.25
-ENOUGH: Final = 30  # acknowledged commands between two failovers
 PATIENCE_SECONDS: Final = 60.0
 GAP_SECONDS: Final = 2.0  # until the next acknowledgement after a writable primary exists
 BACK_SECONDS: Final = 0.3  # the former primary is there, and its successor's connections are cut
@@ -219,7 +219,7 @@ class Load:
                 await asyncio.sleep(0.05)
 
 
-async def run_chunk(seed: int, kinds: Sequence[str]) -> Report:
+async def run_chunk(seed: int, kinds: Sequence[str], enough: int = ENOUGH["change"]) -> Report:
     """Run failovers of these kinds, in this order, on one process."""
     began = time.monotonic()
     folder = folder_for("failover")
@@ -235,11 +235,11 @@ async def run_chunk(seed: int, kinds: Sequence[str]) -> Report:
         epoch = await begin_epoch(database, clock.now_ms(), role="bot", build="1.0")
         load = Load(Ledger(database, clock, audit, epoch=epoch), seed)
         for kind in kinds:
-            await load.acknowledge(ENOUGH)
+            await load.acknowledge(enough)
             await asyncio.to_thread(servers.fail, kind)
-            gaps.append(await load.acknowledge(ENOUGH))
+            gaps.append(await load.acknowledge(enough))
             await asyncio.to_thread(servers.bring_back, kind)
-            await load.acknowledge(ENOUGH)
+            await load.acknowledge(enough)
             await asyncio.sleep(BACK_SECONDS)
             await asyncio.to_thread(servers.swap)
         await load.end()
@@ -295,13 +295,13 @@ def kinds_of(seed: int, count: int) -> list[str]:
     return [kind for _ in range(-(-count // len(KINDS))) for kind in drawn.sample(KINDS, len(KINDS))][:count]
 
 
-def run_budget(seed: int, failovers: int, resume: Path | None) -> Report:
+def run_budget(seed: int, failovers: int, enough: int, resume: Path | None) -> Report:
     """Run chunks until so many failovers have been run; those whose report is in `resume` are left out."""
     reports = []
     for number, first in enumerate(range(0, failovers, CHUNK)):
         kinds = kinds_of(seed + number, min(CHUNK, failovers - first))
         name = f"{SUITE}-{seed + number}-{len(kinds)}"
-        report = kept_as(resume, name) or asyncio.run(run_chunk(seed + number, kinds))
+        report = kept_as(resume, name) or asyncio.run(run_chunk(seed + number, kinds, enough))
         if resume is not None:
             keep_as(resume, name, report)
         reports.append(report)
@@ -317,7 +317,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the report there")
     parser.add_argument("--resume", type=Path, metavar="FOLDER", help="keep each chunk's report there, and leave out what is in it")
     options = parser.parse_args(argv)
-    report = run_budget(options.seed, options.failovers or BUDGETS[options.budget], options.resume)
+    report = run_budget(options.seed, options.failovers or BUDGETS[options.budget], ENOUGH[options.budget], options.resume)
     gaps = sorted(report.samples.get("gap_ms", (0.0,)))
     summary = (
         f"{report.counts.get('failovers', 0):,} failovers in {report.seconds:.0f} s, "

@@ -35,7 +35,7 @@ def test_a_chunk_has_each_kind_before_any_a_second_time() -> None:
 def test_a_resumed_run_leaves_out_what_is_there_and_reports_violations(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async def chunk(seed: int, _kinds: object) -> Report:
+    async def chunk(seed: int, _kinds: object, _enough: int) -> Report:
         ran.append(seed)
         return Report("failover", {"failovers": 2}, ("failover 2: lost",), (), (seed,), 1.0, {"gap_ms": (5.0,)})
 

@@ -56,6 +56,7 @@ class Limits(NamedTuple):
 
 
 WRITER: Final = Limits()
+FRONT: Final = Limits(lock=500, statement=2_000)  # of the process that acknowledges: a caller waits for it
 READER: Final = Limits(lock=2_000, statement=60_000, idle=60_000)
 
 

@@ -20,6 +20,7 @@ from ledger.migrations import Migration
 from ledger.operator.backup import NotWholeError, Progress, quiet
 from ledger.postgres import connections
 from ledger.postgres.engine import PostgresDatabase
+from ledger.postgres.sessions import FRONT, WRITER
 from quotebot.store import history
 from quotebot.store.columns import TABLES
 
@@ -92,6 +93,7 @@ class PostgresStorage:
             statements=statements(),
             clock=clock,
             writer=name,
+            limits=FRONT if at_once else WRITER,
             finish=finish_with(audit, bound, clock),
             binding=bound,
         )

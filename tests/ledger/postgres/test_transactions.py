@@ -86,3 +86,8 @@ def test_an_address_that_cannot_be_read_is_refused_without_its_password(url: str
     with pytest.raises(DatabaseError, match=words) as refused:
         Address(url)
     assert "secret" not in str(refused.value)
+
+
+def test_the_server_ends_waits_statements_and_idle_transactions_by_itself(session: Session) -> None:
+    names = ("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout", "synchronous_commit", "jit")
+    assert [session.run(f"SHOW {name}")[0][0] for name in names] == ["2s", "10s", "1s", "on", "off"]
