@@ -54,7 +54,7 @@ _WAITING: Final = {
     "tests/quotebot/cli/test_drill.py": 13,
     "tests/quotebot/cli/test_quote.py": 11,
     "tests/quotebot/cli/test_replay_live.py": 5,
-    "tests/quotebot/cli/test_run.py": 19,
+    "tests/quotebot/cli/test_run.py": 26,
     "tests/quotebot/cli/test_terminal.py": 10,
     "tests/quotebot/slack/test_listeners.py": 16,
     "tests/quotebot/slack/test_private_channels.py": 8,
