@@ -170,9 +170,10 @@ def existing_site() -> Settings:
     require_ledger(settings)
     storage = storage_of(settings)
     if not storage.exists():
-        raise ConfigurationError(
-            f"There is no ledger at {storage.place}. Nothing was done. Set QUOTEBOT_DATA_DIR to the bot's data folder."
+        setting = (
+            "QUOTEBOT_LEDGER_URL to the bot's database" if storage.path is None else "QUOTEBOT_DATA_DIR to the bot's data folder"
         )
+        raise ConfigurationError(f"There is no ledger at {storage.place}. Nothing was done. Set {setting}.")
     speak(settings.language)
     return settings
 

@@ -20,6 +20,7 @@ from ledger.postgres import connections
 from quotebot.app.backups import backups_of, is_due
 from quotebot.app.installation import instance_lock, open_ledger, storage_of
 from quotebot.app.postgres_storage import PostgresStorage
+from quotebot.cli import terminal
 from quotebot.cli.audit import SCRIPT, export_proof
 from quotebot.sandbox.world import World
 from quotebot.settings import ConfigurationError, Settings
@@ -95,6 +96,15 @@ def test_doctor_names_a_server_that_can_lose_commits(url: str, tmp_path: Path) -
         "synchronous_standby_names is empty",
         "the bot logs in as a superuser",
     ]
+
+
+def test_command_without_a_ledger_in_the_database_names_the_setting(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("QUOTEBOT_LEDGER_URL", url), ("QUOTEBOT_DATA_DIR", str(tmp_path))):
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigurationError, match=r"no ledger at postgresql:.*Set QUOTEBOT_LEDGER_URL"):
+        terminal.existing_site()
 
 
 def test_missing_driver_is_named_with_the_extra_that_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
