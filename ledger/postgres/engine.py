@@ -91,7 +91,7 @@ class PostgresDatabase:
             return session
 
         runner = BatchWriter(connect_writer, WriterMark(writer), prepared, clock, finish, binding)
-        reader = SnapshotReader(partial(address.connect, name=f"quotebot {writer} reads", limits=READER, writes=False), prepared)
+        reader = SnapshotReader(address, f"quotebot {writer} reads", prepared)
         try:
             await asyncio.to_thread(runner.open)
             await reader.open()
@@ -244,10 +244,11 @@ class PostgresDatabase:
 
 
 class SnapshotReader:
-    """The session for reads, on a thread of its own."""
+    """The session for reads, on a thread of its own. It leaves a former primary as soon as another session knows the new one."""
 
-    def __init__(self, connect: Callable[[], Session], statements: Mapping[str, NamedStatement]) -> None:
-        self._connect = connect
+    def __init__(self, address: Address, name: str, statements: Mapping[str, NamedStatement]) -> None:
+        self._address = address
+        self._connect = partial(address.connect, name=name, limits=READER, writes=False)
         self._statements = statements
         self._beside = ThreadPoolExecutor(1, "ledger-reader")
         self.session: Session | None = None
@@ -271,11 +272,20 @@ class SnapshotReader:
         if self.session is not None:
             self.session.close()
 
+    def _current(self) -> Session:
+        """Return the session, or a new one in place of one with a former primary."""
+        if self.session is not None and self.session.timeline < self._address.timeline:
+            self.session.close()
+            self.session = None
+        if self.session is None:
+            self.session = self._connect()
+        return self.session
+
     def _read(self, work: Callable[[PostgresTx], T]) -> T:
         give_up_at = time.monotonic() + READ_SECONDS
         while True:
             try:
-                session = self.session = self.session or self._connect()
+                session = self._current()
                 session.run("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
                 try:
                     return work(PostgresTx(session, self._statements, None))

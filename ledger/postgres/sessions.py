@@ -63,9 +63,12 @@ READER: Final = Limits(lock=2_000, statement=60_000, idle=60_000)
 class Session:
     """One connection, used by one thread at a time. Only `call`, `is_overdue` and `shut` may be used from another thread."""
 
-    def __init__(self, connection: psycopg.Connection[tuple[Any, ...]], limits: Limits, server: Mapping[str, Any]) -> None:
+    def __init__(
+        self, connection: psycopg.Connection[tuple[Any, ...]], limits: Limits, server: Mapping[str, Any], timeline: int
+    ) -> None:
         self._connection = connection
         self.server = server
+        self.timeline = timeline
         self._cursor = connection.cursor(binary=True)
         self._control = connection.cursor()
         self._seconds = limits.statement / 1000 + OVERRUN_SECONDS
@@ -190,18 +193,18 @@ class Address:
                 failure = error
                 continue
             try:
-                self._require_suitable(connection)
+                timeline = self._require_suitable(connection)
             except (psycopg.Error, DatabaseError) as error:
                 connection.close()
                 failure = error
                 continue
             self._first = (place + 1) % count
-            return Session(connection, limits, self._servers[place % count])
+            return Session(connection, limits, self._servers[place % count], timeline)
         assert failure is not None  # noqa: S101 -- there is a server, and it failed
         raise failure
 
-    def _require_suitable(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
-        """Raise DatabaseError for a server or database that the ledger cannot use."""
+    def _require_suitable(self, connection: psycopg.Connection[tuple[Any, ...]]) -> int:
+        """Return the server's timeline. Raises DatabaseError for a server or database that the ledger cannot use."""
         info = connection.info
         if info.server_version < SERVER_MIN:
             raise DatabaseError(f"The server is PostgreSQL {info.server_version // 10000}; the ledger needs {SERVER_MIN // 10000}.")
@@ -216,6 +219,7 @@ class Address:
                     "and what it records is lost. Stop it."
                 )
             self.timeline = timeline
+        return timeline
 
 
 def _connect(server: Mapping[str, Any], name: str, limits: Limits, *, writes: bool) -> psycopg.Connection[tuple[Any, ...]]:

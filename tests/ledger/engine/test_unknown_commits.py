@@ -260,6 +260,16 @@ async def test_an_earlier_process_of_the_same_name_cannot_write_any_more(
     await new.close()
 
 
+async def test_reads_leave_a_former_primary_when_a_write_has_found_the_new_one(book: PostgresDatabase) -> None:
+    await book.read(lambda tx: tx.all("notes"))
+    session = book._reader.session
+    assert session is not None
+    session.timeline -= 1  # as if it had been opened before a failover
+    await book.read(lambda tx: tx.all("notes"))
+    assert session.lost
+    assert book._reader.session is not session
+
+
 async def test_lost_commits_that_were_acknowledged_end_all_writing(book: PostgresDatabase, postgres_engine: PostgresEngine) -> None:
     await book.write("note", note("a"))
     with psycopg.connect(postgres_engine.url) as shell:
