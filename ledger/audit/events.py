@@ -327,12 +327,13 @@ class Audit:
         if self.system_chain != SYSTEM_CHAIN:
             entries = [_in_system_chain(entry, self.system_chain) for entry in entries]
         key_id, key = self.keyring.current
-        heads = {chain: _head(tx, chain) for chain in sorted(set(map(_chain_of, entries)))}
-        given = tx.all("next_audit_ids", count=len(entries))
-        first, schema_version = given[0]
-        event_ids = range(first, first + len(entries)) if len(given) == 1 else [row["id"] for row in given]
+        heads = dict.fromkeys(map(_chain_of, entries), EMPTY)
+        for aggregate_id in sorted(heads):
+            heads[aggregate_id] = _head(tx, aggregate_id)
+        (event_id, schema_version), *others = tx.all("next_audit_ids", count=len(entries))
+        others.reverse()
         rows = []
-        for event_id, entry in zip(event_ids, entries, strict=True):
+        for entry in entries:
             head = heads[entry.aggregate_id]
             values = (
                 event_id,
@@ -348,6 +349,7 @@ class Audit:
             mac = values_mac(key, head.mac, values)
             rows.append((*values, mac))
             heads[entry.aggregate_id] = ChainHead(event_id, head.seq + 1, mac)
+            event_id = others.pop()["id"] if others else event_id + 1
         tx.many("insert_audit", rows)
         tx.many("put_audit_head", [_sealed(key_id, key, aggregate_id, head) for aggregate_id, head in heads.items()])
 
