@@ -302,8 +302,8 @@ class FileHandler(EffectHandler):
         if effect.state != "delivered":
             return of_approved(tx, effect, now_ms)
         remember(tx, effect, now_ms)
-        marked = (effects.mark_replaced(effect),) if enqueuing(tx, effect).superseded else ()
-        return of_approved(tx, effect, now_ms, (*_direct_notice(tx, effect, now_ms), *marked))
+        marks = effects.mark_replaced(effect) if enqueuing(tx, effect).superseded else ()
+        return of_approved(tx, effect, now_ms, (*_direct_notice(tx, effect, now_ms), *marks))
 
 
 def _shared(file: SharedFile, *, already_there: bool) -> Delivered:

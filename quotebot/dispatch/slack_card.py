@@ -18,7 +18,7 @@ from adapters.failures import AdapterError, Failure
 from ledger import keys
 from ledger.gates import Gate, family
 from ledger.operator.actions import THROTTLED
-from ledger.records import AuditEvent, Delivered, Drop, Effect, FollowUps, Trouble
+from ledger.records import AuditEvent, Delivered, Drop, Effect, FollowUps, Retry, Trouble
 from quotebot import effects
 from quotebot.dispatch import ops_cards
 from quotebot.dispatch.ops_cards import GONE_CODES
@@ -80,6 +80,10 @@ COMMANDS_SHOWN_MAX: Final = 5  # the commands of one quote run one after another
 
 HOME: Final = "home"
 MESSAGE: Final = "message"  # durable step: the message with the PDF of a replaced version
+NOT_LISTED: Final = "not_listed"
+LISTED_MS: Final = 30_000  # Slack lists the message of a new file after some seconds; later none is left
+ASK_AGAIN_MS: Final = 5_000
+_ENDS_MARK: Final = frozenset({NOT_LISTED, membership.MISSING_SCOPE})  # retried, a missing scope would hold all of Slack
 
 
 async def given_up(ledger: Ledger, effect: Effect, quote: Quote, error: AdapterError) -> Drop:
@@ -425,7 +429,9 @@ class CardHandler(EffectHandler):
             ts: str = effect.steps[MESSAGE]["ts"]
             later = await self._update(effect, quote.place, ts, Card(comment, []), (file_id,))
         except AdapterError as error:
-            if error.failure not in (Failure.NOT_FOUND, Failure.VALIDATION):
+            if error.code == NOT_LISTED and services.ledger.clock.now_ms() - effect.created_at < LISTED_MS:
+                return Retry(Trouble(error.failure.value, str(error)), delay_ms=ASK_AGAIN_MS, spent=False)
+            if error.failure not in (Failure.NOT_FOUND, Failure.VALIDATION) and error.code not in _ENDS_MARK:
                 raise
             why = _("The message with this PDF cannot be marked ({code}).", code=error.code)
             return Drop(Trouble(error.failure.value, why, error.http_status))

@@ -192,7 +192,7 @@ def _replaced_pdf(run: Run, quote: Quote) -> tuple[EffectIntent, ...]:
     """Mark the delivered PDF of a version that is no longer the newest. One that is delivered later is marked then."""
     rows = [row for row in run.tx.all("effects_of_aggregate", aggregate_id=quote.quote_id) if row["class"] == effects.FILE]
     uploads = [each for each in map(Effect.of, rows) if each.payload["version"] == quote.version and each.state == "delivered"]
-    return tuple(map(effects.mark_replaced, uploads[-1:]))
+    return effects.mark_replaced(uploads[-1]) if uploads else ()
 
 
 def _homes(run: Run, before: Quote, after: Quote) -> tuple[EffectIntent, ...]:

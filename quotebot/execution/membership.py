@@ -333,8 +333,16 @@ class Channels:
         return Audience(facts.kind == "public", members) if members else None
 
     async def is_public(self, channel: str) -> bool:
-        """Return true if every member of the workspace can read a channel. Raises AdapterError if Slack does not answer."""
-        facts = await self._ask(channel, SHARING_FRESH_MS)
+        """Return true if every member of the workspace can read a channel; false for one that Slack does not show.
+
+        Raises AdapterError if Slack does not answer.
+        """
+        try:
+            facts = await self._ask(channel, SHARING_FRESH_MS)
+        except AdapterError as error:
+            if error.failure in (*UNAVAILABLE, Failure.THROTTLED):
+                raise
+            return False
         return facts is not None and facts.kind == "public"
 
     async def _ask(self, channel: str, fresh_ms: int) -> ChannelFacts | None:

@@ -189,3 +189,23 @@ async def test_audience_of_a_shared_or_unknown_channel_is_none(facts: Any, membe
     clock: Any = SimpleNamespace(now_ms=lambda: 1)
     assert await Channels(clock, slack, ("C0LISTED",)).audience("C0LISTED") == expected
     assert await Channels(clock, slack).audience("D0A") is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (ChannelFacts("public", ext_shared=False), True),
+        (ChannelFacts("private", ext_shared=False), False),
+        (AdapterError(Failure.NOT_FOUND, "channel_not_found", "no"), False),
+        (AdapterError(Failure.AUTH, "access_denied", "no"), False),
+    ],
+)
+async def test_a_quotes_channel_that_slack_does_not_show_is_not_public(answer: Any, *, expected: bool) -> None:
+    async def channel(**_: str) -> Any:
+        if isinstance(answer, AdapterError):
+            raise answer
+        return answer
+
+    slack: Any = SimpleNamespace(channel=channel)
+    clock: Any = SimpleNamespace(now_ms=lambda: 1)
+    assert await Channels(clock, slack).is_public("C0PRIVATE") is expected
