@@ -21,7 +21,7 @@ from quotebot.cli import exits, tables, terminal
 from quotebot.execution.membership import known_person
 from quotebot.settings import load_settings
 from quotebot.store import quotes as store
-from quotebot.views.document import file_name, quote_document
+from quotebot.views.document import file_name, quote_document, with_term_names
 
 if TYPE_CHECKING:
     from ledger.database import Tx
@@ -66,7 +66,8 @@ async def preview(
     found, contact = read
     settings = load_settings()
     try:
-        document = quote_document(_in(found, language), load_seller(settings), found.requester_name, contact)
+        seller = with_term_names(load_seller(settings), (await terminal.active_rules()).policy.term_names)
+        document = quote_document(_in(found, language), seller, found.requester_name, contact)
         document = document if template is None else replace(document, template=template)
     except ValueError as error:
         return exits.complain(f"{_sentence(error)} Nothing was written.", exits.USAGE)

@@ -84,6 +84,7 @@ from quotebot.store import crm_mirror, generations, homes, schedule
 from quotebot.store import quotes as store
 from quotebot.store.quotes import offered
 from quotebot.views import messages
+from quotebot.views.document import document_set, seller_of, with_term_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -162,7 +163,10 @@ def save_version(run: Run, payload: Payload, head: QuoteHead, decision: Decision
     if decision.quote is not None:
         store.save(tx, quote, decision.quote, run.asked.received_at)
         if run.rules.documents is not None and any(each.effect_class == effects.RENDER for each in decision.effects):
-            store.pin_documents(tx, quote.quote_id, decision.quote.version, run.rules.documents, run.now)
+            documents = run.rules.documents
+            if decision.quote.pricing.terms and run.rules.policy.term_names:
+                documents = document_set(with_term_names(seller_of(documents.content), run.rules.policy.term_names))
+            store.pin_documents(tx, quote.quote_id, decision.quote.version, documents, run.now)
             who = membership.known_person(tx, quote.team_id, quote.requester)
             if who is not None:
                 store.pin_contact(tx, quote.quote_id, decision.quote.version, who.email, who.phone)

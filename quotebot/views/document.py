@@ -122,6 +122,18 @@ def seller_of(content: str) -> Seller:
     return Seller(**values, lines=lines, terms=terms, logo=logo, clauses=clauses, regions=regions, customers=customers)
 
 
+def with_term_names(seller: Seller, names: Mapping[str, Mapping[str, str]]) -> Seller:
+    """Return the seller with the general clause under the policy's name of each special term that has no clause in a language.
+
+    `names` are those of the policy, by language and term.
+    """
+    clauses = {term: dict(languages) for term, languages in seller.clauses.items()}
+    for language, named in names.items():
+        for term, name in named.items():
+            clauses.setdefault(term, {}).setdefault(language, _usual_clause(name, TEXTS[language]))
+    return replace(seller, clauses=clauses)
+
+
 @dataclass(frozen=True, slots=True)
 class Writer:
     """Text and numbers in one language. `locale` is a Babel locale of that language: "de_DE"."""
@@ -278,7 +290,9 @@ def quote_document(quote: Quote, seller: Seller, prepared_by: str, contact: tupl
         invoice_rows=tuple(_invoices(page)),
         options=tuple(_option(page, line) for line in pricing.options),
         terms=seller.terms or texts.standard_terms,
-        clauses=tuple(seller.clauses.get(name, {}).get(language) or _usual_clause(name, texts) for name in pricing.terms),
+        clauses=tuple(
+            seller.clauses.get(name, {}).get(language) or _usual_clause(term_words(name), texts) for name in pricing.terms
+        ),
         acceptance=accepts.format(number=quote.quote_id, version=quote.version, total=page.amount(pricing.net_total)),
         seller_name=seller.name,
         seller_lines=seller.lines,
@@ -464,7 +478,6 @@ def _mixed_price(page: _Page, line: PricedLine) -> str:
     return ", ".join(texts.slab.format(units=units, price=price) for units, price in prices)
 
 
-def _usual_clause(term: str, texts: DocumentTexts) -> tuple[str, str]:
-    """Return the clause of a special term that the installation has no text of its own for."""
-    words = term_words(term)
+def _usual_clause(words: str, texts: DocumentTexts) -> tuple[str, str]:
+    """Return the clause of a special term, named by `words`, that the installation has no text of its own for."""
     return words[:1].upper() + words[1:], texts.special_term

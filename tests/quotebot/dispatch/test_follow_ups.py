@@ -23,7 +23,7 @@ from quotebot.dispatch.registry import follow_ups
 from quotebot.domain.pricing.price_requests import Changes
 from quotebot.execution.executor import Executor, failure_answer
 from quotebot.store import quotes
-from quotebot.views.document import Seller, document_set
+from quotebot.views.document import Seller, document_set, seller_of
 from tests.quotebot.parts import MATRIX, RULES, create_command, handlers_of, request_for
 
 if TYPE_CHECKING:
@@ -102,6 +102,19 @@ def thread(bench: Bench) -> list[str]:
     """Return the notices of the approved quote's thread after the one that asked for approval."""
     posts = bench.rows("SELECT payload FROM effects WHERE class = 'slack.post' ORDER BY id")
     return [json.loads(post["payload"])["text"] for post in posts[2:]]
+
+
+async def test_an_approved_version_keeps_the_policys_names_of_its_special_terms(bench: Bench) -> None:
+    executor, asked = executor_of(bench), create_command("5")
+    await bench.ledger.reserve(request_for(replace(asked, request=replace(asked.request, terms=("net_60",))), "1"))
+    await executor.step()
+    await settle(bench, effects.POST, Delivered("1700000000.000100", {}))
+    quote_id: str = bench.row("SELECT quote_id FROM quotes")["quote_id"]
+    await bench.ledger.reserve(request_for(SubmitQuote(), "2", quote_id=quote_id, version=1))
+    await executor.step()
+    content = await bench.ledger.database.read(lambda tx: quotes.document_set_of(tx, quote_id, 1))
+    assert content is not None
+    assert seller_of(content).clauses["net_60"]["de"][0] == "60 Tage Zahlungsziel"
 
 
 APPROVED = "was approved by <@U0MANAGER> (Sales Manager), "

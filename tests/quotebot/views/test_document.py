@@ -12,7 +12,7 @@ from quotebot.domain import money
 from quotebot.domain.pricing.commercial_terms import LANGUAGES, CommercialTerms
 from quotebot.domain.pricing.engine import LineRequest
 from quotebot.domain.quotes.quote import ApprovalState, QuoteState
-from quotebot.views.document import DocumentChoice, Seller, document_set, named_texts, quote_document, seller_of
+from quotebot.views.document import DocumentChoice, Seller, document_set, named_texts, quote_document, seller_of, with_term_names
 from quotebot.views.document_texts import ENGLISH, TEXTS
 from tests.quotebot.domain.ruleset_parts import ask, book, priced, product, ruleset
 from tests.quotebot.views.quote_examples import decided, example_pricing, quote_in
@@ -316,3 +316,15 @@ def test_stored_set_gives_the_same_seller_again() -> None:
         assert document_set(seller_of(kept.content)) == kept
     with pytest.raises(ValueError, match="schema 2 is unknown"):
         seller_of(document_set(SELLER).content.replace('"v":1', '"v":2'))
+
+
+def test_a_special_term_without_a_clause_has_the_name_of_the_policy() -> None:
+    own = replace(SELLER, clauses={"net_60": {"de": ("Zahlung", "Text.")}})
+    names = {"de": {"net_60": "60 Tage Zahlungsziel", "liability_cap": "Haftungsobergrenze"}}
+    found = with_term_names(own, names)
+    for language, titles in {"de": ["Haftungsobergrenze", "Zahlung"], "en": ["Liability cap", "Net 60"]}.items():
+        agreed = CommercialTerms(language=language)
+        quote = replace(APPROVED, pricing=priced(ask(("pro", 10), term=12, terms=("liability_cap", "net_60"), commercial=agreed)))
+        assert [title for title, _text in quote_document(quote, found, "rep").clauses] == titles
+    assert with_term_names(own, {}) == own
+    assert quote_document(quote, own, "rep").clauses == quote_document(quote, found, "rep").clauses
