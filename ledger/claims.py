@@ -84,11 +84,12 @@ def take_effects(
     families: Mapping[str, int],
     epoch: int,
     lease_until: int,
-) -> tuple[list[Effect], list[Effect], int]:
+) -> tuple[list[Effect], list[Effect], list[Effect]]:
     """Claim due effects, up to `slots` of each class. `max_age_ms` is per class; effects of a class without an entry do not expire.
 
     With `expires` false no effect expires. `families` limits the effects in flight over all classes of a family. Returns the
-    claimed effects, the effects that failed as expired, and the number of effects that were dropped as superseded or needless.
+    claimed effects, the effects that failed as expired, and those that were dropped as superseded or needless. The caller clears
+    both of the latter after the commit: this may run again.
     """
     gates = keeper.look(tx, now)
     found = (
@@ -98,19 +99,16 @@ def take_effects(
     due: Iterator[Row] | list[Row] | None = _turn(tx, suspects, "effects", alone)
     if due is None:
         due = _due(tx, now, suspects, gates, slots, families)
-    claimed, expired, dropped = [], [], 0
+    claimed, expired, dropped = [], [], []
     for row in due:
         effect = Effect.of(row, origin=Origin(*tuple(row)[-len(Origin._fields) :]))
         if expires and effect.semantics != "append" and effect.expires_at is not None and effect.expires_at <= now:
             _drop_needless(tx, audit, now, effect)
-            dropped += 1
-            suspects.clear(effect)
+            dropped.append(effect)
         elif _replaced(tx, audit, now, effect):
-            dropped += 1
-            suspects.clear(effect)
+            dropped.append(effect)
         elif expires and effect.state is EffectState.PENDING and _too_old(tx, now, effect, _max_age_ms(effect, max_age_ms)):
             expired.append(_expire(tx, audit, now, effect))
-            suspects.clear(effect)
         else:
             taken = tx.required("claim_effect", id=effect.id, fence=effect.fence, epoch=epoch, lease_until=lease_until, now=now)
             looks = effect.state is EffectState.UNCERTAIN or row["look_first"] == 1

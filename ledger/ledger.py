@@ -360,7 +360,7 @@ class Ledger:
         """
         now, epoch = self.clock.now_ms(), self._claiming_epoch()
 
-        def work(tx: Tx) -> tuple[list[Effect], int, list[DeadNotice]]:
+        def work(tx: Tx) -> tuple[list[Effect], list[Effect], list[DeadNotice]]:
             claimed, expired, dropped = take_effects(
                 tx,
                 now,
@@ -379,10 +379,12 @@ class Ledger:
                 self.audit.of_effect(tx, now, "effect.claimed", effect, after=named)
             for effect in expired:
                 self.settle_follow_ups(tx, now, effect, follow)
-            return claimed, len(expired) + dropped, [DeadNotice.of_effect(tx, effect) for effect in expired]
+            return claimed, expired + dropped, [DeadNotice.of_effect(tx, effect) for effect in expired]
 
         claimed, ended, dead = await self.database.write("claim_effects", work, brief=True)
         self.announce(dead)
+        for effect in ended:
+            self.suspects.clear(effect)
         if ended:  # the next in their lanes are due now, and follow-ups may include a command
             self.effects_changed.set()
             self.operations_changed.set()

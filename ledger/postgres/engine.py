@@ -90,7 +90,7 @@ class PostgresDatabase:
                 session.run(BOUND_ROWS)
             return session
 
-        runner = BatchWriter(connect_writer, WriterMark(writer), prepared, clock, finish, binding)
+        runner = BatchWriter(connect_writer, address.is_former, WriterMark(writer), prepared, clock, finish, binding)
         reader = SnapshotReader(address, f"quotebot {writer} reads", prepared)
         try:
             await asyncio.to_thread(runner.open)
@@ -274,7 +274,7 @@ class SnapshotReader:
 
     def _current(self) -> Session:
         """Return the session, or a new one in place of one with a former primary."""
-        if self.session is not None and self.session.timeline < self._address.timeline:
+        if self.session is not None and self._address.is_former(self.session):
             self.session.close()
             self.session = None
         if self.session is None:
@@ -292,7 +292,7 @@ class SnapshotReader:
                 finally:
                     if not session.lost:
                         session.run("ROLLBACK")
-            except psycopg.Error as error:
+            except (psycopg.Error, DatabaseError) as error:
                 if self.session is not None and not self.session.lost:
                     raise
                 if self.session is not None:

@@ -3,7 +3,8 @@
 Each batch adds one to its writer's mark in its own transaction. After a COMMIT of unknown outcome the writer connects again and
 adds `STRIDE`. This update waits for the row lock of a COMMIT that is still in progress, so the answer cannot change later, and its
 own commit proves that a standby has what it read. The remainder says whether the batch was recorded, however many such updates were
-lost on the way. Transaction ids would not do: a new primary issues those of a lost transaction again.
+lost on the way. A process that takes the mark over adds `TAKEN`, and its batches are not mistaken for those of the one before.
+Transaction ids would not do: a new primary issues those of a lost transaction again.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from ledger.postgres.sessions import Session
 
 STRIDE: Final = 1_000_000
+TAKEN: Final = 1_000_000_000_000  # more than one process ever adds before its next batch
 RESOLVE_SECONDS: Final = 30.0  # then the process must end: it cannot say what was recorded
 RETRY_SECONDS: Final = 0.05
 # Advisory lock that every write shares and a write that runs alone takes for itself; "quote" in ASCII.
@@ -43,7 +45,7 @@ class WriterMark:
         """Create the row, or take it over from an earlier process."""
         rows = session.run(
             f"INSERT INTO writers (writer, n) VALUES ({self._literal}, 0) "  # noqa: S608 -- quoted above; no parameters, as below
-            f"ON CONFLICT (writer) DO UPDATE SET n = writers.n + {STRIDE} RETURNING n"
+            f"ON CONFLICT (writer) DO UPDATE SET n = writers.n + {TAKEN} RETURNING n"
         )
         self._n = int(rows[0][0])
 
@@ -55,8 +57,7 @@ class WriterMark:
             f"UPDATE writers SET n = {self._n + 1} WHERE writer = {self._literal} AND n = {self._n} RETURNING n"
         )
         if not marked:
-            rows = session.run(f"SELECT n FROM writers WHERE writer = {self._literal}")  # noqa: S608 -- as above
-            raise self._mistaken(int(rows[0][0]) if rows else -1)
+            raise self._mistaken(session)
 
     def recorded(self) -> None:
         """Count a batch that is recorded."""
@@ -86,17 +87,20 @@ class WriterMark:
 
     def _bump(self, session: Session) -> bool:
         session.notices.clear()
-        rows = session.run(f"UPDATE writers SET n = n + {STRIDE} WHERE writer = {self._literal} RETURNING n")  # noqa: S608 -- as above
+        rows = session.run(  # unless another process has taken the mark over: this one must not end its writes
+            f"UPDATE writers SET n = n + {STRIDE} WHERE writer = {self._literal} AND n < {self._n + TAKEN} RETURNING n"  # noqa: S608 -- as above
+        )
         if session.notices:
             raise DatabaseError("; ".join(session.notices))  # committed here, and perhaps on no standby
-        n = int(rows[0][0]) if rows else -1
-        strides, recorded = divmod(n - self._n, STRIDE)
+        strides, recorded = divmod(int(rows[0][0]) - self._n, STRIDE) if rows else (0, 0)
         if strides < 1 or recorded not in {0, 1}:
-            raise self._mistaken(n)
-        self._n = n
+            raise self._mistaken(session)
+        self._n = int(rows[0][0])
         return bool(recorded)
 
-    def _mistaken(self, n: int) -> MarkError:
+    def _mistaken(self, session: Session) -> MarkError:
+        rows = session.run(f"SELECT n FROM writers WHERE writer = {self._literal}")  # noqa: S608 -- as above
+        n = int(rows[0][0]) if rows else -1
         if n < self._n:
             return MarkError(
                 f"the database lost commits that were acknowledged: the mark of the writer {self.writer} is {n} and was {self._n}"

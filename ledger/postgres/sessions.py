@@ -159,7 +159,8 @@ class Address:
     """Hosts of a URL, one of which takes writes. Several sessions share it, on any thread.
 
     A new primary has a higher timeline than the one before. An old primary that is back without noticing the new one still takes
-    writes, which are lost later, so a server on a lower timeline than the highest seen is refused.
+    writes, which are lost later, so a server on a lower timeline than the highest seen is refused, and an open session with it is
+    not used any more.
     """
 
     def __init__(self, url: str) -> None:
@@ -202,6 +203,10 @@ class Address:
             return Session(connection, limits, self._servers[place % count], timeline)
         assert failure is not None  # noqa: S101 -- there is a server, and it failed
         raise failure
+
+    def is_former(self, session: Session) -> bool:
+        """Tell whether a session is with a former primary: another server was seen on a higher timeline since."""
+        return session.timeline < self.timeline
 
     def _require_suitable(self, connection: psycopg.Connection[tuple[Any, ...]]) -> int:
         """Return the server's timeline. Raises DatabaseError for a server or database that the ledger cannot use."""

@@ -58,6 +58,7 @@ class BatchWriter:
     def __init__(
         self,
         connect: Callable[[], Session],
+        is_former: Callable[[Session], bool],
         mark: WriterMark,
         statements: Mapping[str, NamedStatement],
         clock: Clock,
@@ -65,6 +66,7 @@ class BatchWriter:
         binding: Binding | None,
     ) -> None:
         self._connect = connect
+        self._is_former = is_former
         self._mark = mark
         self._statements = statements
         self._clock = clock
@@ -128,6 +130,8 @@ class BatchWriter:
     def _connected(self) -> Session:
         """Return the session, or open a new one. Waits for a server that takes writes, at most `AWAY_SECONDS` in all."""
         tries = 0
+        if self.session is not None and self._is_former(self.session):  # what it records is lost
+            self.close()
         while (session := self.session) is None:
             try:
                 self._reconnect()

@@ -146,7 +146,7 @@ async def rebuild(ledger: Ledger, actor: str) -> dict[str, Any]:
     while done is None:  # retention may delete rows between the recount and its result
         found, wrong = await ledger.database.read(lambda tx: (measures.recount(tx), history.wrong_numbers(tx)))
         right = {"totals": False, "numbers": {}}
-        done = right if found.right and not wrong else await ledger.database.write("ledger.rebuild", work)
+        done = right if found.right and not wrong else await ledger.database.write("ledger.rebuild", work, alone=True)
     await measures.fold(ledger)
     return done
 

@@ -12,7 +12,8 @@ from ledger.recovery import give_back, take_back, take_back_lapsed
 from tests.ledger.parts import START_MS, TROUBLE, applied, intent, restart, sure
 
 if TYPE_CHECKING:
-    from ledger.records import EffectIntent
+    from ledger.database import Tx
+    from ledger.records import Effect, EffectIntent, FollowUps
     from tests.ledger.parts import Desk
 
 DONE = Delivered("ref", {})
@@ -145,6 +146,19 @@ async def test_a_suspect_that_came_to_an_end_is_none_any_more(end: Delivered | R
     await desk.ledger.settle(await desk.claim(), end)
     assert desk.ledger.suspects.effects == set()
     assert desk.effect(1).claims == 0
+
+
+async def test_a_suspect_whose_end_was_rolled_back_is_still_one(desk: Desk) -> None:
+    def broken(tx: Tx, effect: Effect) -> FollowUps:
+        raise RuntimeError
+
+    await desk.owe(crm(1))
+    desk = await die(desk, 2)
+    desk.clock.advance(6)
+    with pytest.raises(RuntimeError):
+        await desk.ledger.claim_effects({"crm.create": 9}, max_age_ms={"crm.create": 5}, follow=broken)
+    assert await desk.ledger.claim_effects({"crm.create": 9}, max_age_ms={"crm.create": 5}) == []
+    assert desk.effect(1).state == "failed"
 
 
 async def test_superseded_or_expired_suspect_is_no_longer_one(desk: Desk) -> None:

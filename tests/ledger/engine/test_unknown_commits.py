@@ -10,7 +10,7 @@ import pytest
 
 from faults.cluster.proxy import CommitFault, Proxy
 from faults.harness.rig import eventually
-from ledger.database import NotRecorded, OutcomeUnknown, WritesRefused
+from ledger.database import DatabaseError, NotRecorded, OutcomeUnknown, WritesRefused
 from ledger.postgres import marks, sessions, writer
 from ledger.postgres.marks import STRIDE, WriterMark
 from ledger.postgres.sessions import Address, Limits
@@ -270,6 +270,16 @@ async def test_reads_leave_a_former_primary_when_a_write_has_found_the_new_one(b
     assert book._reader.session is not session
 
 
+async def test_writes_leave_a_former_primary_when_a_read_has_found_the_new_one(book: PostgresDatabase) -> None:
+    await book.write("note", note("a"))
+    session = book._writer.session
+    assert session is not None
+    session.timeline -= 1  # as if it had been opened before a failover
+    await book.write("note", note("b"))
+    assert session.lost
+    assert book.unknown == 0
+
+
 async def test_lost_commits_that_were_acknowledged_end_all_writing(book: PostgresDatabase, postgres_engine: PostgresEngine) -> None:
     await book.write("note", note("a"))
     with psycopg.connect(postgres_engine.url) as shell:
@@ -315,3 +325,42 @@ def test_a_mark_says_what_was_recorded_however_many_updates_got_lost(
     assert new.commit() is None
     session.close()
     new.close()
+
+
+@pytest.mark.parametrize("batches", [0, 1])
+def test_a_mark_that_was_taken_over_resolves_no_commit_of_the_earlier_process(
+    postgres_engine: PostgresEngine, batches: int
+) -> None:
+    def open_session() -> sessions.Session:
+        return Address(postgres_engine.url).connect(name="test", limits=Limits(), writes=True)
+
+    old, new = open_session(), open_session()
+    earlier, later = WriterMark("bot"), WriterMark("bot")
+    earlier.take(old)
+    earlier.begin(old, alone=False)
+    old.close()  # before COMMIT, whose answer the earlier process waits for
+    later.take(new)
+    for _ in range(batches):
+        later.begin(new, alone=False)
+        assert new.commit() is None
+        later.recorded()
+    with pytest.raises(marks.MarkError, match="another process writes under the name bot"):
+        earlier.resolve(open_session)
+    later.begin(new, alone=False)
+    assert new.commit() is None
+    new.close()
+
+
+async def test_a_read_outlasts_a_server_that_is_refused_at_first(book: PostgresDatabase) -> None:
+    reader, refusals = book._reader, [DatabaseError("it is a former primary")]
+    connect, session = reader._connect, reader.session
+    assert session is not None
+    session.close()
+
+    def connect_later() -> sessions.Session:
+        if refusals:
+            raise refusals.pop()
+        return connect()
+
+    reader._connect = connect_later
+    assert await book.read(lambda tx: tx.all("notes")) == []
