@@ -57,6 +57,10 @@ SELECT operation_key FROM operations WHERE id = :id;
 -- name: operation_by_id
 SELECT * FROM operations WHERE id = :id;
 
+-- name: operation_to_change
+-- By a person: it stays as it is found until the commit.
+SELECT * FROM operations WHERE id = :id;
+
 -- name: due_operations
 -- A lane's oldest unfinished command only; a replayed one is older than the one that may be running.
 SELECT o.id, o.fence FROM operations AS o
@@ -205,6 +209,10 @@ VALUES (
 SELECT * FROM effects WHERE effect_key = :effect_key;
 
 -- name: effect_by_id
+SELECT * FROM effects WHERE id = :id;
+
+-- name: effect_to_change
+-- As operation_to_change.
 SELECT * FROM effects WHERE id = :id;
 
 -- name: effects_of_aggregate

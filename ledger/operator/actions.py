@@ -74,7 +74,7 @@ def discard(ledger: Ledger, tx: Tx, order: Order) -> Ruling:
     The effects that wait for a discarded effect are superseded. The key of a discarded command still answers repeated deliveries
     for 30 days.
     """
-    row = tx.one(f"{order.kind}_by_id", id=order.row_id)
+    row = row_of(tx, order.kind, order.row_id, to_change=True)
     if row is None:
         return Ruling(order.reference, Verdict.NOT_FOUND, "not_found")
     if order.came_late(row):
@@ -107,7 +107,7 @@ def resubmit(ledger: Ledger, tx: Tx, order: Order, request: KeyedRequest) -> tup
 
     Returns the reservation of the copy, also for a repetition of the same request; None if it was refused.
     """
-    row = tx.one("operation_by_id", id=order.row_id)
+    row = row_of(tx, "operation", order.row_id, to_change=True)
     if row is None:
         return Ruling(order.reference, Verdict.NOT_FOUND, "no_operation"), None
     asked = request.request
@@ -147,7 +147,7 @@ def resolve(
     The effects that wait for a delivered effect continue. Any other effect is sent again: a new cycle without a lookup, at the
     first step. A command is never uncertain: it either completed in the ledger or it did not.
     """
-    row = tx.one(f"{order.kind}_by_id", id=order.row_id)
+    row = row_of(tx, order.kind, order.row_id, to_change=True)
     if row is None:
         return Ruling(order.reference, Verdict.NOT_FOUND, "not_found")
     if order.kind == "operation":
@@ -233,7 +233,7 @@ def cancel_operation(
     `answer` returns the response for repeated deliveries, and the effects to enqueue, which notify the user.
     """
     reference = f"op{row_id}"
-    row = row_of(tx, "operation", row_id)
+    row = row_of(tx, "operation", row_id, to_change=True)
     if row is None:
         return Ruling(reference, Verdict.NOT_FOUND, "no_operation")
     operation = Operation.of(row)
@@ -277,7 +277,7 @@ def cancel_effect(
 ) -> Ruling:
     """Close a pending effect, inside an open transaction; the effects that wait for it are superseded."""
     reference = str(row_id)
-    row = row_of(tx, "effect", row_id)
+    row = row_of(tx, "effect", row_id, to_change=True)
     if row is None:
         return Ruling(reference, Verdict.NOT_FOUND, "no_effect")
     effect = Effect.of(row)
@@ -314,7 +314,7 @@ def retry_effect_now(
     refused with the cause of the wait. During a hold that ends by itself, the effect is tried as soon as the hold ends.
     """
     reference = str(row_id)
-    row = row_of(tx, "effect", row_id)
+    row = row_of(tx, "effect", row_id, to_change=True)
     if row is None:
         return Ruling(reference, Verdict.NOT_FOUND, "no_effect")
     effect, found = Effect.of(row), waiting(effect_facts(tx, row, now))
@@ -348,7 +348,7 @@ def retry_operation_now(
 ) -> Ruling:
     """Make a command due that waits between two attempts, inside an open transaction. Other waits stay, and are its answer."""
     reference = f"op{row_id}"
-    row = row_of(tx, "operation", row_id)
+    row = row_of(tx, "operation", row_id, to_change=True)
     if row is None:
         return Ruling(reference, Verdict.NOT_FOUND, "no_operation")
     operation, found = Operation.of(row), waiting(operation_facts(tx, row, now))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ledger.intake import superseded
 from ledger.machine import EffectState, OperationState
+from ledger.operator.trace import row_of
 from ledger.records import Effect, Operation
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ class Order:
 
 def replay(ledger: Ledger, tx: Tx, order: Order) -> ReplayResult:
     """Return a failed effect or command to the queue."""
-    row = tx.one(f"{order.kind}_by_id", id=order.row_id)
+    row = row_of(tx, order.kind, order.row_id, to_change=True)
     if row is None:
         return ReplayResult(order.reference, Replay.NOT_FOUND)
     return (_replay_effect if order.kind == "effect" else _replay_operation)(ledger, tx, order, row)

@@ -20,9 +20,9 @@ Kind = Literal["effect", "operation"]
 REFERENCE: Final = re.compile(r"(?:c-)?(?P<key>[0-9a-f]{8,64})|op(?P<operation>[0-9]{1,19})|#?(?P<effect>[0-9]{1,19})")
 
 
-def row_of(tx: Tx, kind: Kind, row_id: int) -> Row | None:
-    """Return the effect or the operation with that id."""
-    return None if row_id > ROW_ID_MAX else tx.one(f"{kind}_by_id", id=row_id)
+def row_of(tx: Tx, kind: Kind, row_id: int, *, to_change: bool = False) -> Row | None:
+    """Return the effect or the operation with that id; `to_change`: it stays as it is found until the commit."""
+    return None if row_id > ROW_ID_MAX else tx.one(f"{kind}_to_change" if to_change else f"{kind}_by_id", id=row_id)
 
 
 SLACK_MS: Final = 2_000  # concurrent commits may be written in a different order than requested

@@ -30,6 +30,13 @@ SELECT event_id, seq, mac FROM lock_audit_head(:aggregate_id);
 -- Whoever reads the parent of a new effect waits for the end of its settlement, and a settlement for the new effect.
 SELECT * FROM effects WHERE effect_key = :effect_key FOR SHARE;
 
+-- name: operation_to_change
+-- What a person changes by hand is not claimed, settled or changed by another person meanwhile.
+SELECT * FROM operations WHERE id = :id FOR NO KEY UPDATE;
+
+-- name: effect_to_change
+SELECT * FROM effects WHERE id = :id FOR NO KEY UPDATE;
+
 -- name: lock_gates
 SELECT name FROM gates WHERE name IN (:class, :family) ORDER BY name FOR UPDATE;
 

@@ -166,6 +166,19 @@ def test_a_claim_passes_over_rows_that_another_process_is_claiming(pair: tuple[P
     assert [row["id"] for row in one.run("due_suspect_effect", **{**DUE, "id": 1, "suspect_claims": 0})] == [1]
 
 
+@pytest.mark.parametrize("kind", ["operation", "effect"])
+def test_a_row_that_a_person_changes_is_not_claimed_or_changed_by_another(pair: tuple[Process, Process], kind: str) -> None:
+    """Without the lock a command would run after its person was told that it is canceled."""
+    one, two = pair
+    one.run(EFFECT, key="1", target="t", due=1, after=None)
+    one.commit()
+    assert [row["id"] for row in one.run(f"{kind}_to_change", id=1)] == [1]
+    assert two.run(f"due_{kind}s", **{**DUE, "class": "crm.create", "limit": 9}) == []
+    assert two.waits(f"{kind}_to_change", id=1)
+    one.commit()
+    assert [row["id"] for row in two.run(f"due_{kind}s", **{**DUE, "class": "crm.create", "limit": 9})] == [1]
+
+
 QUEUE = (
     "INSERT INTO operations (operation_key, source, source_request_id, action_kind, aggregate_id, lane, payload_hash, payload,"
     " correlation_id, actor, actor_type, team_id, received_at, next_attempt_at, created_at, updated_at)"
