@@ -351,7 +351,7 @@ def test_a_mark_that_was_taken_over_resolves_no_commit_of_the_earlier_process(
     new.close()
 
 
-async def test_a_read_outlasts_a_server_that_is_refused_at_first(book: PostgresDatabase) -> None:
+async def test_a_read_outlasts_a_server_that_is_refused_at_first(book: PostgresDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
     reader, refusals = book._reader, [DatabaseError("it is a former primary")]
     connect, session = reader._connect, reader.session
     assert session is not None
@@ -362,5 +362,5 @@ async def test_a_read_outlasts_a_server_that_is_refused_at_first(book: PostgresD
             raise refusals.pop()
         return connect()
 
-    reader._connect = connect_later
+    monkeypatch.setattr(reader, "_connect", connect_later)
     assert await book.read(lambda tx: tx.all("notes")) == []
