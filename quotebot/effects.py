@@ -228,15 +228,15 @@ def share(quote_id: str, version: int, sha256: str, root_key: str, *, announces:
     return _intent(FILE, quote_id, quote_id, content | ({"announces": True} if announces else {}), after=root_key)
 
 
-def mark_replaced(upload: Effect) -> tuple[EffectIntent, ...]:
+def mark_replaced(upload: Effect, *, announces: bool) -> tuple[EffectIntent, ...]:
     """Mark the message of a delivered PDF as that of a version that another one replaced.
 
-    Nothing is marked if an operator reported the delivery without a reference to the file.
+    `announces` is as of its comment. Nothing is marked if an operator reported the delivery without a reference to the file.
     """
     if upload.external_ref is None:
         return ()
     content = {"what": "replaced", **{name: upload.payload[name] for name in ("quote_id", "version")}}
-    content |= {"file_id": upload.external_ref} | ({"announces": True} if upload.payload.get("announces") else {})
+    content |= {"file_id": upload.external_ref} | ({"announces": True} if announces else {})
     return (_intent(CARD, upload.aggregate_id, upload.aggregate_id, content),)
 
 

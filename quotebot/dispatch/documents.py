@@ -302,7 +302,7 @@ class FileHandler(EffectHandler):
         if effect.state != "delivered":
             return of_approved(tx, effect, now_ms)
         remember(tx, effect, now_ms)
-        marks = effects.mark_replaced(effect) if enqueuing(tx, effect).superseded else ()
+        marks = effects.mark_replaced(effect, announces=False) if enqueuing(tx, effect).superseded else ()
         return of_approved(tx, effect, now_ms, (*_direct_notice(tx, effect, now_ms), *marks))
 
 

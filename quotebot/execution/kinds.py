@@ -194,9 +194,14 @@ def save_version(run: Run, payload: Payload, head: QuoteHead, decision: Decision
 
 def _replaced_pdf(run: Run, quote: Quote) -> tuple[EffectIntent, ...]:
     """Mark the delivered PDF of a version that is no longer the newest. One that is delivered later is marked then."""
-    rows = [row for row in run.tx.all("effects_of_aggregate", aggregate_id=quote.quote_id) if row["class"] == effects.FILE]
-    uploads = [each for each in map(Effect.of, rows) if each.payload["version"] == quote.version and each.state == "delivered"]
-    return effects.mark_replaced(uploads[-1]) if uploads else ()
+    rows = run.tx.all("effects_of_aggregate", aggregate_id=quote.quote_id)
+    files = [Effect.of(row) for row in rows if row["class"] == effects.FILE]
+    uploads = [each for each in files if each.payload["version"] == quote.version and each.state == "delivered"]
+    if not uploads:
+        return ()
+    upload = uploads[-1]
+    noticed = any(row["parent_id"] == upload.id and row["class"] == effects.POST for row in rows)  # in place of the comment
+    return effects.mark_replaced(upload, announces=upload.payload.get("announces", False) and not noticed)
 
 
 def _homes(run: Run, before: Quote, after: Quote) -> tuple[EffectIntent, ...]:

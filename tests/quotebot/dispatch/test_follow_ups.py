@@ -220,6 +220,20 @@ async def test_a_notice_tells_the_approval_while_uploads_are_paused(bench: Bench
     assert APPROVED not in await uploaded(bench)
 
 
+@pytest.mark.parametrize("told_before", [False, True])
+async def test_mark_of_a_replaced_pdf_repeats_its_comment_alone(bench: Bench, approved: str, *, told_before: bool) -> None:
+    await settle(bench, effects.RENDER, RENDERED)
+    if told_before:
+        await settle(bench, effects.FILE, HELD)
+        await bench.ledger.resume(family(effects.FILE), "ops")
+    assert (APPROVED in await uploaded(bench)) is not told_before
+    change = ReviseQuote(Changes(discount_percent=Decimal(12)))
+    await bench.ledger.reserve(request_for(change, "4", quote_id=approved, version=1))
+    await executor_of(bench).step()
+    (mark,) = bench.rows("SELECT payload FROM effects WHERE class = 'slack.card' AND payload LIKE '%\"replaced\"%'")
+    assert json.loads(mark["payload"]).get("announces", False) is not told_before
+
+
 async def test_a_notice_tells_the_approval_while_rendering_is_paused(bench: Bench) -> None:
     await bench.ledger.pause(effects.RENDER, "ops", "new templates")
     quote_id = await approve(bench)

@@ -56,4 +56,4 @@ async def test_a_mark_waits_for_a_new_login() -> None:
 
 def test_nothing_is_marked_without_a_reference_to_the_file() -> None:
     upload: Any = SimpleNamespace(external_ref=None, aggregate_id="Q-2026-0001", payload={"quote_id": "Q-2026-0001", "version": 1})
-    assert effects.mark_replaced(upload) == ()
+    assert effects.mark_replaced(upload, announces=True) == ()

@@ -57,4 +57,6 @@ async def test_a_pdf_that_is_shared_after_its_version_was_replaced_is_marked_the
     await deal.complete(deal.slash(f"revise {FIRST_QUOTE}: discount 8%"))
     uploads = await deal.rows("SELECT id FROM effects WHERE class = 'slack.file' AND state = 'delivered'")
     assert len(uploads) == 1
-    assert (await shared(deal))[0]["text"].startswith("🚫 *v1 was replaced by v2*\n")
+    text = (await shared(deal))[0]["text"]
+    assert text.startswith("🚫 *v1 was replaced by v2*\n")
+    assert "was approved" not in text  # a notice said so while the PDF was late
