@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 import structlog
 
-from adapters.failures import AdapterError, Failure
-from ledger.records import Delivered, Drop, Trouble
+from adapters.failures import UNAVAILABLE, AdapterError, Failure
+from ledger.records import Delivered, Drop, Retry, Trouble
 from quotebot import effects
 from quotebot.dispatch.services import EffectHandler
 from quotebot.domain.access import INSIDER, Circle, Refusal, Sight, admit, may_see
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from quotebot.execution.membership import Audience
 
 READERS_MAX: Final = 50  # in a larger channel only quotes whose card is there are shown
+NOT_KNOWN: Final = "not_known"
+ASK_AGAIN_MS: Final = 30_000  # an outage delays a preview until it is too old, and makes no dead letter
 NOT_SHOWN: Final = N_("Not everybody in <#{channel}> may see the quotes of these links, or it is not known. Nothing was shown.")
 # Refusals of one preview: the message or its link is gone, or its domain is not the app's.
 GONE_CODES: Final = frozenset({"cannot_find_channel", "cannot_find_message", "cannot_unfurl_message", "cannot_unfurl_url"})
@@ -43,7 +45,14 @@ class UnfurlHandler(EffectHandler):
         """Show the quotes that everybody in the channel may see. Raises AdapterError."""
         services, channel = self.services, effect.payload["channel"]
         linked = await services.ledger.database.read(lambda tx: _linked(tx, effect))
-        shown = await self._for_everybody(channel, effect.payload["team_id"], linked)
+        try:
+            shown = await self._for_everybody(channel, effect.payload["team_id"], linked)
+        except AdapterError as error:
+            if error.failure not in UNAVAILABLE:
+                raise
+            outage = error.code != NOT_KNOWN  # one unknown person must not hold the previews of other channels
+            trouble = Trouble(error.failure.value, str(error), error.http_status, unavailable=outage, code=error.code)
+            return Retry(trouble, ASK_AGAIN_MS, spent=False)
         if not shown:
             return Drop(Trouble(Failure.VALIDATION.value, _(NOT_SHOWN, channel=channel)))
         if (later := services.pacer.put_off("chat.unfurl", effect.id)) is not None:
@@ -91,7 +100,7 @@ class UnfurlHandler(EffectHandler):
             found = await services.directory.learn(team_id, user)
             if found is None:
                 why = _("Slack has not answered who <@{user}> is. Nothing was sent.", user=user)
-                raise AdapterError(Failure.TRANSIENT, "not_known", why)
+                raise AdapterError(Failure.TRANSIENT, NOT_KNOWN, why)
             viewer = admit(user, team_id, found.kind, rules.guest_reps)
             if isinstance(viewer, Refusal):
                 return False

@@ -10,7 +10,7 @@ import pytest
 
 from adapters.failures import AdapterError, Failure
 from adapters.slack.api import ChannelFacts
-from ledger.records import Delivered, Drop
+from ledger.records import Delivered, Drop, Retry
 from quotebot.dispatch.slack_unfurl import READERS_MAX, UnfurlHandler
 from quotebot.execution.membership import Audience, Channels, Known
 from quotebot.store import quotes
@@ -125,9 +125,10 @@ async def test_members_of_a_private_channel_and_role_holders_see_its_quotes() ->
 
 async def test_an_unknown_reader_is_asked_for_again() -> None:
     world = World(("U0A", "U0B"), U0B=None)
-    with pytest.raises(AdapterError) as raised:
-        await world.shown()
-    assert (raised.value.failure, raised.value.possibly_applied) == (Failure.TRANSIENT, False)
+    found = await world.shown()
+    assert isinstance(found, Retry)
+    assert (found.trouble.category, found.trouble.maybe_sent, found.spent) == (Failure.TRANSIENT, False, False)
+    assert not found.trouble.unavailable
     assert world.sent == []
 
 
@@ -155,6 +156,11 @@ async def test_refusal_of_a_preview_holds_up_nothing_else(failure: Failure, code
 async def test_an_outage_before_the_call_leaves_nothing_uncertain() -> None:
     world = World(("U0A",))
     world.outage = AdapterError(Failure.TIMEOUT, "timeout", "no", possibly_applied=True)
+    found = await world.shown()
+    assert isinstance(found, Retry)
+    assert (found.trouble.maybe_sent, found.trouble.unavailable) == (False, True)
+    assert found.spent is False  # until the preview is too old: no outage makes it a dead letter
+    world.outage = AdapterError(Failure.AUTH, "token_revoked", "no", possibly_applied=True)
     with pytest.raises(AdapterError) as raised:
         await world.shown()
     assert raised.value.possibly_applied is False
