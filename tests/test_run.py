@@ -119,6 +119,18 @@ def test_only_a_changed_lock_is_installed_again_and_the_environment_is_kept(plac
     assert run(place, environment, "x")[2] == ""
 
 
+@pytest.mark.parametrize(
+    ("arguments", "lock"),
+    [(("sandbox", "--postgres"), "requirements-dev.lock"), (("sandbox", "--headless"), "requirements.lock")],
+)
+def test_sandbox_on_a_database_gets_the_driver(
+    place: Path, environment: dict[str, str], arguments: tuple[str, ...], lock: str
+) -> None:
+    with (place / lock).open("a") as changed:
+        changed.write("# changed once more\n")
+    assert f"installing the packages of {lock}" in run(place, environment, *arguments)[2]
+
+
 def test_a_working_environment_made_by_hand_is_kept(place: Path, environment: dict[str, str]) -> None:
     kept = place / ".venv/kept"
     kept.touch()

@@ -259,7 +259,7 @@ class SnapshotReader:
         self.session = await asyncio.get_running_loop().run_in_executor(self._beside, self._connect)
 
     async def read(self, work: Callable[[PostgresTx], T]) -> T:
-        """Run `work` in one snapshot."""
+        """Run `work` in one snapshot. Raises NotRecorded when no server answers for `READ_SECONDS`."""
         self.busy += 1
         try:
             return await asyncio.get_running_loop().run_in_executor(self._beside, self._read, work)
@@ -284,6 +284,7 @@ class SnapshotReader:
     def _read(self, work: Callable[[PostgresTx], T]) -> T:
         give_up_at = time.monotonic() + READ_SECONDS
         while True:
+            session: Session | None = None
             try:
                 session = self._current()
                 session.run("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
@@ -293,11 +294,12 @@ class SnapshotReader:
                     if not session.lost:
                         session.run("ROLLBACK")
             except (psycopg.Error, DatabaseError) as error:
-                if self.session is not None and not self.session.lost:
+                if session is not None and not session.lost:
                     raise
                 if self.session is not None:
                     self.session.close()
                     self.session = None
                 if time.monotonic() >= give_up_at:
-                    raise DatabaseError(f"The database cannot be read: {' '.join(str(error).split())}") from error
+                    # As a write that was not recorded: the bot's loops try again later, and no work fails for it.
+                    raise NotRecorded(f"The database cannot be read: {' '.join(str(error).split())}") from error
                 time.sleep(RETRY_SECONDS)

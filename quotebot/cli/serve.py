@@ -26,7 +26,7 @@ from quotebot.observability.exporters import open_observers
 from quotebot.observability.logs import configure_logs
 from quotebot.observability.systemd import Supervisor
 from quotebot.sandbox.backstage import BotProcess, Console, LedgerFeed, Staff
-from quotebot.sandbox.cluster import Cluster, ClusterError
+from quotebot.sandbox.cluster import ClusterError, DatabaseServer
 from quotebot.sandbox.salesforce.login import MY_DOMAIN
 from quotebot.sandbox.slack.directory import OPS_CHANNEL
 from quotebot.sandbox.slack.listing import SCOPES
@@ -107,7 +107,7 @@ async def sandbox(
     bot: Annotated[bool, Parameter(negative="--no-bot")] = True,
     headless: bool = False,
     language: Literal["en", "de"] = "en",
-    postgres: Annotated[bool, Parameter(negative="")] = False,
+    postgres: Annotated[tuple[str, ...] | None, Parameter(consume_multiple=(0, 1), metavar="[URL]", negative="")] = None,
     json_output: Json = False,
 ) -> int:
     """Try the bot in a local Slack, Salesforce and LLM, without an account.
@@ -125,11 +125,11 @@ async def sandbox(
     language
         The language of the bot; the page itself is in English.
     postgres
-        Keep the bot's ledger in a PostgreSQL server, which starts and ends with the sandbox, instead of a file.
+        Keep the bot's ledger in PostgreSQL: in the empty database at URL, or on a server that starts and ends with the sandbox.
     json_output
         Print the address of the page and the environment as one line of JSON, as soon as the sandbox is ready.
     """
-    with contextlib.ExitStack() as cleanup:
+    async with contextlib.AsyncExitStack() as cleanup:
         folder = data or Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="quotebot-sandbox-")))
         if any((folder / name).exists() for name in ("bot/ledger.db", "postgres")):
             return exits.complain(
@@ -137,14 +137,18 @@ async def sandbox(
                 exits.USAGE,
             )
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # A process of root starts the database's server as another user, who must be able to enter the folder.
+            mode = 0o711 if postgres == () else 0o700
+            folder.mkdir(mode=mode, parents=True, exist_ok=True)
+            if data is None:
+                folder.chmod(mode)
             world = World(folder, scopes=SCOPES, limited=True)
         except OSError as error:
             return exits.complain(
                 f"{folder} cannot be used ({error.strerror}). Nothing was started. Name another folder with --data.", exits.USAGE
             )
         try:
-            database = cleanup.enter_context(_database(data)) if postgres else {}
+            ledger = {} if postgres is None else await _start_database(world, folder, cleanup, *postgres)
         except ClusterError as error:
             return exits.complain(f"{error} Nothing was started.", exits.UNAVAILABLE)
         try:
@@ -156,22 +160,22 @@ async def sandbox(
             )
         try:
             return await _run_world(
-                world, folder, {**database, "QUOTEBOT_LANGUAGE": language}, with_bot=bot, headless=headless, json_output=json_output
+                world, folder, {**ledger, "QUOTEBOT_LANGUAGE": language}, with_bot=bot, headless=headless, json_output=json_output
             )
         finally:
             await world.stop()
 
 
-@contextlib.contextmanager
-def _database(data: Path | None) -> Iterator[dict[str, str]]:
-    """Run a PostgreSQL server for the block; yield the settings that put the ledger into it. Raises ClusterError."""
-    with contextlib.ExitStack() as cleanup:
-        # A folder of its own: the server runs as another user where this process is root's, and must be able to enter it.
-        folder = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="quotebot-"))) if data is None else data / "postgres"
-        cluster = Cluster(folder)
-        cluster.start()
-        cleanup.callback(cluster.stop)
-        yield {"QUOTEBOT_LEDGER_URL": cluster.url(), "QUOTEBOT_LEDGER_DURABILITY": "local"}
+async def _start_database(
+    world: World, folder: Path, cleanup: contextlib.AsyncExitStack, address: str | None = None
+) -> dict[str, str]:
+    """Start a database server, or use the one at `address`; return the settings that put the ledger there. Raises ClusterError."""
+    changed = world.slack.changes.bump
+    database = DatabaseServer.own(folder / "postgres", changed) if address is None else DatabaseServer(None, address, changed)
+    await database.start()
+    cleanup.push_async_callback(database.stop)
+    world.backstage.database = database
+    return {"QUOTEBOT_LEDGER_URL": database.url, "QUOTEBOT_LEDGER_DURABILITY": "local"}
 
 
 async def _run_world(
@@ -219,12 +223,17 @@ async def _run_world(
     try:
         await _until_connected(world, keeper, stop)
         if keeper.exit_status is not None:
+            database = world.backstage.database
+            given_one = database is not None and not database.is_own
             return exits.complain(
-                f"The bot ended with status {keeper.exit_status} before it connected. The sandbox stops.", exits.UNEXPECTED
+                f"The bot ended with status {keeper.exit_status} before it connected. The sandbox stops."
+                f"{' It needs an empty database that accepts its login.' if given_one else ''}",
+                exits.UNEXPECTED,
             )
         # The address comes last, after an empty line.
+        named = "".join(f"{name}='{given[name]}' " for name in ("QUOTEBOT_LEDGER_URL",) if name in given)
         exits.complain(
-            f"Inspect, from another terminal: QUOTEBOT_DATA_DIR={folder / 'bot'} {our_name()} dead list\nStop with Ctrl-C.\n"
+            f"Inspect, from another terminal: QUOTEBOT_DATA_DIR={folder / 'bot'} {named}{our_name()} dead list\nStop with Ctrl-C.\n"
         )
         print(ready if json_output else f"Sandbox ready: {world.url}", flush=True)
         if not headless and sys.stdout.isatty():

@@ -1,11 +1,12 @@
-"""Backstage of the workspace, for its page: the bot's process, its ledger, the armed faults, the last delivery.
+"""Backstage of the workspace, for its page: the processes of bot and database, the ledger, the armed faults, the last delivery.
 
 | call | does |
 |---|---|
-| `GET /_sandbox/backstage` | an event stream, for as long as it is read: `ledger`, `weather` |
+| `GET /_sandbox/backstage` | an event stream, for as long as it is read: `ledger`, `weather`, `database` (if it has a server) |
 | `GET /_sandbox/faults/known` | every fault that can be armed, in words, and the methods it may be narrowed to |
 | `DELETE /_sandbox/faults/{id}` | disarms one fault |
 | `POST /_sandbox/bot` {do: kill, start or restart} | SIGKILL now, or start again; answers with the state of the process |
+| `POST /_sandbox/database` {do: kill or start} | the same for the sandbox's own database server |
 | `POST /_sandbox/replay` {reference, user} | `quotebot replay`, and its result |
 | `POST /_sandbox/resume` {gate, user} | `quotebot resume` |
 
@@ -26,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 from aiohttp import web
 
 from quotebot.sandbox.chance import Signal
+from quotebot.sandbox.cluster import ClusterError, DatabaseServer
 from quotebot.sandbox.faults import ArmedFaults, known
 from quotebot.sandbox.serving import Body, answered, posted
 from quotebot.sandbox.slack.errors import GestureError, Json
@@ -50,6 +52,7 @@ LOOK_SECONDS: Final = 0.25
 HEARTBEAT_LOOKS: Final = 40
 NO_LEDGER: Final = "The bot is somebody else's here (--no-bot), and so is its ledger: see `quotebot ops watch` beside it."
 Deed = Literal["kill", "start", "restart"]
+DatabaseDeed = Literal["kill", "start"]
 _REFERENCE: Final = re.compile(r"(op)?[0-9]{1,19}")
 _CLASS: Final = re.compile(r"[a-z]+(\.[a-z]+)?")
 
@@ -330,17 +333,26 @@ class Staff:
 
 
 class Backstage:
-    """The routes of the backstage. Without `staff` (a bot that is run elsewhere) only the faults are known."""
+    """The routes of the backstage. Without `staff` (a bot that is run elsewhere) only the faults and the database are known.
+
+    `database` is None where the ledger is a file.
+    """
 
     def __init__(self, changes: Changes, weather: ArmedFaults, courier: Courier) -> None:
         self._changes = changes
         self._weather = weather
         self._courier = courier
         self.staff: Staff | None = None
+        self.database: DatabaseServer | None = None
 
     def routes(self) -> list[web.RouteDef]:
         """Return the routes to mount."""
-        posts: dict[str, Callable[[Body], Awaitable[Json]]] = {"bot": self._bot, "replay": self._replay, "resume": self._resume}
+        posts: dict[str, Callable[[Body], Awaitable[Json]]] = {
+            "bot": self._bot,
+            "database": self._operate_database,
+            "replay": self._replay,
+            "resume": self._resume,
+        }
         return [
             *(web.post(f"/_sandbox/{name}", posted(work)) for name, work in posts.items()),
             web.get("/_sandbox/backstage", self._stream),
@@ -366,13 +378,22 @@ class Backstage:
         return {"faults": self._weather.standing()}
 
     async def _bot(self, body: Body) -> Json:
-        deed = body.text("do")
-        if deed not in get_args(Deed):
-            raise GestureError(400, f"field 'do' must be one of {', '.join(get_args(Deed))}, not {deed!r}")
+        deed = _chosen(body, Deed)
         keeper = self._staff().keeper
         deeds = {"kill": keeper.kill, "start": keeper.start, "restart": keeper.restart}
         await deeds[deed]()
         return asdict(keeper.standing)
+
+    async def _operate_database(self, body: Body) -> Json:
+        deed = _chosen(body, DatabaseDeed)
+        database = self.database
+        if database is None or not database.is_own:
+            raise GestureError(409, "this sandbox runs no database server of its own (--postgres without an address)")
+        try:
+            await {"kill": database.kill, "start": database.start}[deed]()
+        except ClusterError as error:
+            raise GestureError(503, str(error)) from None
+        return asdict(database.standing)
 
     async def _replay(self, body: Body) -> Json:
         return await self._run("replay", body, "reference", _REFERENCE, "an id such as 118 or op12")
@@ -412,6 +433,7 @@ class Backstage:
                 news = {
                     "ledger": {"error": NO_LEDGER} if feed is None else feed.latest,
                     "weather": self._conditions(),
+                    "database": self.database and asdict(self.database.standing),
                 }
                 fresh = {name: value for name, value in news.items() if value is not None and value != sent.get(name)}
                 quiet = 0 if fresh else quiet + 1
@@ -427,6 +449,14 @@ class Backstage:
         last = self._courier.last
         about = last and {"request_id": last.request_id, "kind": last.kind, "about": _about(last.payload)}
         return {"faults": self._weather.standing(), "last": about}
+
+
+def _chosen(body: Body, deeds: object) -> str:
+    """Return the field `do`, one of a Literal's."""
+    deed = body.text("do")
+    if deed not in get_args(deeds):
+        raise GestureError(400, f"field 'do' must be one of {', '.join(get_args(deeds))}, not {deed!r}")
+    return deed
 
 
 def _about(payload: Json) -> str:

@@ -6,6 +6,7 @@ the folder. Clients reach it through a socket in a folder that no other user can
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import pwd
@@ -15,12 +16,13 @@ import signal
 import subprocess
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import quote
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
 OWNER: Final = "quotebot"  # the role that owns everything, and the name of the database
 PORT: Final = 5432  # only part of the socket's name
@@ -90,13 +92,30 @@ class Cluster:
         return self.folder / "data"
 
     @property
+    def engine(self) -> str:
+        """The name of the server's program, with the main version of its files."""
+        try:
+            return f"PostgreSQL {(self.data / 'PG_VERSION').read_text('ascii').strip()}"
+        except OSError:
+            return "PostgreSQL"
+
+    @property
     def pid(self) -> int | None:
         """The process id of the server while it runs."""
         try:
             pid = int((self.data / "postmaster.pid").read_text("ascii").split("\n", 1)[0])
         except (OSError, ValueError):
             return None
-        return pid if Path(f"/proc/{pid}").exists() else None
+        return None if _has_ended(pid) else pid
+
+    def processes(self) -> list[int]:
+        """Return the process ids of the server and of those that it started."""
+        found = []
+        for folder in Path("/proc").glob("[0-9]*/cwd"):
+            with contextlib.suppress(OSError):  # ended meanwhile, or another user's
+                if folder.readlink() == self.data.resolve():
+                    found.append(int(folder.parent.name))
+        return found
 
     def url(self, database: str = OWNER) -> str:
         """Return the address of a database."""
@@ -104,6 +123,8 @@ class Cluster:
 
     def start(self) -> None:
         """Start the server, and create its files and its database the first time. Blocks until it answers. Raises ClusterError."""
+        if self._process is not None and self.pid is None:
+            self._end(signal.SIGKILL)  # somebody else killed it; its shell is left, and for a moment other processes
         self._own(self.folder)
         self._own(self.socket)
         new = not (self.data / "PG_VERSION").exists()
@@ -144,6 +165,8 @@ class Cluster:
     def stop(self) -> None:
         """Stop the server: open transactions are rolled back, and everything is written to its files."""
         self._end(signal.SIGINT)
+        if self.socket.parent != self.folder:
+            shutil.rmtree(self.socket, ignore_errors=True)
 
     def kill(self) -> None:
         """Kill every process of the server at once, as the end of its machine would."""
@@ -161,23 +184,26 @@ class Cluster:
 
     def _end(self, how: signal.Signals) -> None:
         pid = self.pid
-        if pid is not None:
-            each = [pid, *_children(pid)] if how is signal.SIGKILL else [pid]
-            for process in each:
-                _send(process, how)
+        each = [] if pid is None else [pid]
+        if how is signal.SIGKILL:
+            for first in each:
+                _send(first, signal.SIGSTOP)  # it starts no further process
+            each = self.processes()
+        for process in each:
+            _send(process, how)
         if self._process is not None:
-            if pid is None:  # not started completely: the shell ends it
-                assert self._process.stdin is not None  # noqa: S101 -- a pipe, above
-                self._process.stdin.close()
             deadline = time.monotonic() + _SECONDS
-            while pid is not None and Path(f"/proc/{pid}").exists() and not _is_zombie(pid) and time.monotonic() < deadline:
+            while not all(_has_ended(process) for process in each) and time.monotonic() < deadline:
                 time.sleep(_LOOK_SECONDS)
-            self._process.communicate(timeout=_SECONDS)
+            assert self._process.stdin is not None  # noqa: S101 -- a pipe, above
+            self._process.stdin.close()  # the shell ends; first a server that was not started completely
+            self._process.wait(timeout=_SECONDS)
             self._process = None
 
     def _wait_until_it_answers(self) -> None:
         deadline = time.monotonic() + _SECONDS
-        asked = ("pg_isready", "--quiet", "--host", str(self.socket), "--port", str(PORT))
+        place = ("--host", str(self.socket), "--port", str(PORT), "--username", OWNER)
+        asked = ("pg_isready", "--quiet", *place, "--dbname", "postgres")
         while self._call(*asked).returncode != 0:
             assert self._process is not None  # noqa: S101 -- started by the caller
             if self._process.poll() is not None or time.monotonic() > deadline:
@@ -209,6 +235,75 @@ class Cluster:
             raise ClusterError(f"{program} failed: {done.stderr.strip()}")
 
 
+@dataclass(frozen=True, slots=True)
+class DatabaseStanding:
+    """State of a sandbox's database server; `elsewhere` is a server of somebody else."""
+
+    engine: str
+    state: Literal["starting", "running", "stopping", "dead", "elsewhere"]
+    pid: int | None
+
+
+class DatabaseServer:
+    """The database server of a sandbox, for its page. Without a cluster, it is the server of somebody else at `url`.
+
+    `changed` is called at every change of its state.
+    """
+
+    def __init__(self, cluster: Cluster | None, url: str, changed: Callable[[], None]) -> None:
+        self.url = url
+        self._cluster = cluster
+        self._changed = changed
+        self._busy: Literal["starting", "stopping"] | None = None
+        self._one_at_a_time = asyncio.Lock()
+
+    @classmethod
+    def own(cls, folder: Path, changed: Callable[[], None]) -> DatabaseServer:
+        """Return a server with its files in `folder`, which survives a power cut. Raises ClusterError."""
+        cluster = Cluster(folder)
+        return cls(cluster, cluster.url(), changed)
+
+    @property
+    def is_own(self) -> bool:
+        """True if it can be killed and started here."""
+        return self._cluster is not None
+
+    @property
+    def standing(self) -> DatabaseStanding:
+        """Return the present state of the server."""
+        if self._cluster is None:
+            return DatabaseStanding("PostgreSQL", "elsewhere", None)
+        pid = self._cluster.pid
+        return DatabaseStanding(self._cluster.engine, self._busy or ("dead" if pid is None else "running"), pid)
+
+    async def start(self) -> None:
+        """Start the server unless it runs; return when it answers. Raises ClusterError."""
+        async with self._one_at_a_time:
+            if self._cluster is not None and self._cluster.pid is None:
+                await self._do("starting", self._cluster.start)
+
+    async def kill(self) -> None:
+        """Kill every process of the server."""
+        async with self._one_at_a_time:
+            if self._cluster is not None:
+                await self._do("stopping", self._cluster.kill)
+
+    async def stop(self) -> None:
+        """Stop the server in order."""
+        async with self._one_at_a_time:
+            if self._cluster is not None:
+                await self._do("stopping", self._cluster.stop)
+
+    async def _do(self, state: Literal["starting", "stopping"], work: Callable[[], None]) -> None:
+        self._busy = state
+        self._changed()
+        try:
+            await asyncio.to_thread(work)
+        finally:
+            self._busy = None
+            self._changed()
+
+
 def _unprivileged() -> dict[str, Any]:
     """Return how a process is started as a user who is not root; nothing where this process is not root's."""
     if os.geteuid() != 0:
@@ -222,23 +317,13 @@ def _unprivileged() -> dict[str, Any]:
     raise ClusterError("The PostgreSQL server refuses to run as root, and there is no user postgres or nobody.")
 
 
-def _children(pid: int) -> Iterator[int]:
-    """Return the processes that a process started."""
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parent = int(stat.read_text("utf-8", "replace").rpartition(")")[2].split()[1])
-        except (OSError, IndexError):
-            continue
-        if parent == pid:
-            yield int(stat.parent.name)
-
-
 def _send(pid: int, how: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, how)
 
 
-def _is_zombie(pid: int) -> bool:
+def _has_ended(pid: int) -> bool:
+    """Tell whether a process has ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[0] == "Z"
     except OSError:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import shutil
 import sys
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -28,6 +29,7 @@ from quotebot.settings import Settings
 from tests.browser.conftest import PATIENCE_MS
 from tests.browser.test_first_deal import PICTURES
 from tests.browser.test_page import become, message, say
+from tests.postgres import folder_for_servers, require_server
 from tests.quotebot.cli.conftest import SECONDS, clean_environment
 from tests.quotebot.parts import request_for
 from tests.rig import eventually, read_ledger
@@ -286,6 +288,42 @@ async def test_crm_outage_with_a_crashed_bot_ends_with_a_replay_from_the_page(
     quote = re.search(r"Q-\d{4}-\d{4}", await card(page, "Initech").inner_text())
     assert quote is not None
     assert len([each for each in quotes if quote[0] in str(each["Quotebot_Key__c"])]) == 1
+
+
+async def test_a_deal_survives_the_death_of_its_database(checkout: Path, page: Page) -> None:
+    require_server()
+    folder = folder_for_servers()
+    folder.chmod(0o711)
+    try:
+        async with sandbox_in(folder, checkout, "--postgres") as address:
+            await enter(page, address)
+            await page.get_by_test_id("guide-close").click()
+            await page.get_by_test_id("backstage-open").click()
+            database = page.get_by_test_id("database-control")
+            await expect(database).to_contain_text(re.compile(r"PostgreSQL \d+ is running"))
+            await submitted(page, "Umbrella")
+            await become(page, "U0MANAGER")
+            slow = {"target": "salesforce", "effect": "slow", "delay": 2}  # a call is under way while the database is down
+            assert (await page.request.post(f"{page.url}_sandbox/faults", data=slow)).ok
+            await approve(page, "Umbrella")
+            await expect(page.locator("[data-testid=operation][data-kind='approval.decide']")).to_be_visible(timeout=WORK_MS)
+            await page.get_by_test_id("database-kill").click()
+            await expect(database).to_contain_text("is dead")
+            await expect(page.get_by_test_id("bot-control")).to_have_attribute("data-state", "running")
+            await page.get_by_test_id("database-start").click()
+            await expect(database).to_contain_text("is running")
+            shown = card(page, "Umbrella")
+            await expect(shown).to_contain_text("Approved by @manager", timeout=WORK_MS)
+            await expect(shown).to_contain_text("PDF · In Salesforce", timeout=WORK_MS)
+            await expect(shown).to_have_count(1)
+            await expect(page.get_by_test_id("bot-control")).not_to_contain_text("start 2")  # the same process
+            await shown.get_by_test_id("replies").click()
+            await expect(page.get_by_test_id("thread-messages").get_by_test_id("file-link")).to_have_count(1)
+            quotes: list[dict[str, Any]] = await (await page.request.get(f"{page.url}_sandbox/salesforce/Quote")).json()
+            assert len(quotes) == 1
+            await page.goto("about:blank")  # its sandbox stops here
+    finally:
+        shutil.rmtree(folder)
 
 
 async def fault(page: Page, where: str, effect: str) -> None:

@@ -9,11 +9,12 @@ import signal
 import sys
 from contextlib import asynccontextmanager
 from itertools import product
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 import pytest
 
 from quotebot.sandbox.backstage import BotProcess, Console, ConsoleError, LedgerFeed, Staff
+from quotebot.sandbox.cluster import Cluster, ClusterError, DatabaseServer
 from quotebot.sandbox.faults import KINDS, METHODS, SOCKET_EFFECTS, ArmedFaults, Effect, Target
 from quotebot.sandbox.slack import web_api
 from tests.rig import eventually
@@ -220,6 +221,47 @@ async def test_stream_sends_the_ledger_and_the_faults_while_it_is_read(hand: Han
     assert told["ledger"]["asked"] == ["ops", "watch", "--json", "--limit", "30"]
     assert told["weather"]["last"]["about"] == "/quote help"
     assert [(each["id"], each["active"], each["hits"]) for each in told["weather"]["faults"]] == [(fault["id"], True, 0)]
+
+
+class FakeCluster:
+    """A server that starts unless `trouble` is set."""
+
+    engine = "PostgreSQL 15"
+
+    def __init__(self) -> None:
+        self.pid: int | None = None
+        self.starts = 0
+        self.trouble: str | None = None
+
+    def start(self) -> None:
+        if self.trouble is not None:
+            raise ClusterError(self.trouble)
+        self.starts += 1
+        self.pid = 7
+
+    def kill(self) -> None:
+        self.pid = None
+
+
+async def test_database_of_the_sandbox_is_shown_killed_and_started(hand: Hand, world: World) -> None:
+    cluster = FakeCluster()
+    world.backstage.database = DatabaseServer(cast("Cluster", cluster), "postgresql://", world.slack.changes.bump)
+    assert (await hand.post("database", do="start"))["state"] == "running"
+    await hand.post("database", do="start")
+    assert cluster.starts == 1
+    assert dict(await news(hand, 3))["database"] == {"engine": "PostgreSQL 15", "state": "running", "pid": 7}
+    assert (await hand.post("database", do="kill"))["state"] == "dead"
+    cluster.trouble = "The server did not start; server.log says why."
+    assert (await hand.post("database", expect=503, do="start"))["error"] == cluster.trouble
+    await hand.post("database", expect=400, do="restart")
+
+
+async def test_only_a_database_server_of_the_sandbox_can_be_killed(hand: Hand, world: World) -> None:
+    assert "database" not in dict(await news(hand, 2))
+    assert "no database server of its own" in (await hand.post("database", expect=409, do="kill"))["error"]
+    world.backstage.database = DatabaseServer(None, "postgresql://db.example/quotebot", world.slack.changes.bump)
+    assert dict(await news(hand, 3))["database"]["state"] == "elsewhere"
+    await hand.post("database", expect=409, do="kill")
 
 
 async def test_one_fault_is_cleared_and_the_others_stay(hand: Hand) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from quotebot.sandbox.cluster import Cluster, ClusterError, _children
+from quotebot.sandbox.cluster import Cluster, ClusterError
 from tests.postgres import folder_for_servers, require_server
 
 if TYPE_CHECKING:
@@ -43,9 +43,8 @@ def test_what_a_killed_server_had_committed_is_there_after_the_next_start(cluste
     with psycopg.connect(cluster.url()) as connection:
         connection.execute("CREATE TABLE notes (text TEXT)")
         connection.execute("INSERT INTO notes VALUES ('kept')")
-    pid = cluster.pid
-    assert pid is not None
-    processes = [pid, *_children(pid)]
+    processes = cluster.processes()
+    assert len(processes) > 1
     cluster.kill()
     assert [process for process in processes if Path(f"/proc/{process}/cwd").exists()] == []
     assert cluster.pid is None
@@ -53,6 +52,11 @@ def test_what_a_killed_server_had_committed_is_there_after_the_next_start(cluste
     with psycopg.connect(cluster.url()) as connection:
         assert connection.execute("SELECT text FROM notes").fetchall() == [("kept",)]
         assert connection.execute("SHOW listen_addresses").fetchone() == ("",)
+    another = int((cluster.data / "postmaster.pid").read_text().split()[0])
+    os.kill(another, signal.SIGKILL)  # as somebody else would
+    while Path(f"/proc/{another}/cwd").exists():
+        time.sleep(0.01)
+    cluster.start()
     cluster.stop()
     assert cluster.pid is None
 

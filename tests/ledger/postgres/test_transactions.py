@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from ledger.database import DatabaseError, MissingRow
+from ledger.database import DatabaseError, MissingRow, NotRecorded
+from ledger.postgres import engine
+from ledger.postgres.engine import SnapshotReader
 from ledger.postgres.sessions import WRITER, Address, Session
 from ledger.postgres.transactions import NamedStatement, PostgresTx, Record
 
@@ -91,3 +93,11 @@ def test_an_address_that_cannot_be_read_is_refused_without_its_password(url: str
 def test_the_server_ends_waits_statements_and_idle_transactions_by_itself(session: Session) -> None:
     names = ("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout", "synchronous_commit", "jit")
     assert [session.run(f"SHOW {name}")[0][0] for name in names] == ["2s", "10s", "1s", "on", "off"]
+
+
+async def test_read_without_a_server_is_tried_again_later_by_the_bots_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "READ_SECONDS", 0.0)
+    reader = SnapshotReader(Address("postgresql://quotebot@127.0.0.1:1/quotebot"), "test", {})
+    with pytest.raises(NotRecorded, match=r"cannot be read: .*Connection refused"):
+        await reader.read(lambda tx: tx.all("anything"))
+    await reader.close()

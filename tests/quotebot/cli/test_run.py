@@ -15,7 +15,7 @@ import pytest
 from faults.harness.rig import bot_process
 from ledger.sqlite.locks import hold_instance_lock
 from quotebot.sandbox.world import World
-from tests.postgres import require_server
+from tests.postgres import folder_for_servers, require_server
 from tests.quotebot.cli.conftest import clean_environment
 from tests.rig import eventually, read_ledger
 
@@ -186,11 +186,13 @@ async def test_the_sandbox_starts_a_world_with_a_bot_in_it_and_ends_on_sigterm(t
 
 async def test_sandbox_keeps_the_ledger_in_a_server_of_its_own(tmp_path: Path, checkout: Path) -> None:
     require_server()
+    folder = folder_for_servers()  # in memory; the test's own folder is closed to the server's user
+    folder.chmod(0o711)
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         *("-m", "quotebot", "sandbox", "--port", "0", "--headless", "--postgres", "--json"),
         cwd=tmp_path,
-        env=clean_environment(tmp_path, PYTHONPATH=str(checkout)),
+        env=clean_environment(tmp_path, PYTHONPATH=str(checkout), TMPDIR=str(folder)),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
@@ -201,6 +203,16 @@ async def test_sandbox_keeps_the_ledger_in_a_server_of_its_own(tmp_path: Path, c
     process.send_signal(signal.SIGTERM)
     _, log = await asyncio.wait_for(process.communicate(), SECONDS)
     assert (process.returncode, b"bot.started" in log, b"Traceback" in log) == (0, True, False)
+    folder.rmdir()  # nothing is left in it
+
+
+def test_sandbox_says_how_to_install_a_missing_database_server(
+    command: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("quotebot.sandbox.cluster.find_programs", lambda: None)
+    done = command("sandbox", "--port", "0", "--headless", "--postgres", "--data", str(tmp_path / "world"))
+    assert (done.returncode, done.stdout) == (69, "")
+    assert "No PostgreSQL server is installed. Install it (Debian: apt-get install postgresql). Nothing was started." in done.stderr
 
 
 async def test_the_sandbox_takes_no_setting_of_an_installation(tmp_path: Path, checkout: Path) -> None:

@@ -89,7 +89,7 @@ export async function disarm(id) {
 }
 
 /**
- * Follow the backstage: `onNews(name, value)` for each picture of the `ledger` and the `weather`, `onCut()` when the stream is gone
+ * Follow the backstage: `onNews(name, value)` for each picture of the `ledger`, the `weather` and the `database`, `onCut()` when the stream is gone
  * (it comes back by itself). Returns a function that ends it; while nobody follows, the world watches nothing.
  */
 export function watch(onNews, onCut) {
@@ -97,7 +97,7 @@ export function watch(onNews, onCut) {
   let retry = null;
   function connect() {
     stream = new EventSource("/_sandbox/backstage");
-    for (const name of ["ledger", "weather"]) {
+    for (const name of ["ledger", "weather", "database"]) {
       stream.addEventListener(name, (event) => onNews(name, { ...JSON.parse(event.data), heard: Date.now() }));
     }
     stream.onerror = () => {

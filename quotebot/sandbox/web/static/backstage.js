@@ -2,7 +2,7 @@
 
 import { html, useEffect, useState } from "./vendor/standalone.module.js";
 import { watch } from "./api.js";
-import { BotControl } from "./process.js";
+import { BotControl, DatabaseControl } from "./process.js";
 import { Faults } from "./faults.js";
 import { Icon } from "./icons.js";
 import { Ledger } from "./ledger.js";
@@ -14,9 +14,9 @@ const TABS = [
   { name: "salesforce", title: "Salesforce" },
 ];
 
-/** What the world tells of its backstage while somebody looks: {ledger, weather, heard} or nulls before the first word. */
+/** What the world tells of its backstage while somebody looks: {ledger, weather, database} or nulls before the first word. */
 function useBackstage() {
-  const [news, setNews] = useState({ ledger: null, weather: null, linked: true });
+  const [news, setNews] = useState({ ledger: null, weather: null, database: null, linked: true });
   useEffect(() => watch((name, value) => setNews((old) => ({ ...old, [name]: value, linked: true })), () => setNews((old) => ({ ...old, linked: false }))), []);
   return news;
 }
@@ -34,7 +34,7 @@ function onArrows(event, tab, onTab) {
 
 /** The panel. `tab` is ledger, faults or salesforce; `process` is how the bot's process is doing, null when it is somebody else's; `org` is the address of Salesforce. */
 export function Backstage({ tab, onTab, onClose, process, person, users, org, onOperator }) {
-  const { ledger, weather, linked } = useBackstage();
+  const { ledger, weather, database, linked } = useBackstage();
   const dead = ledger?.dead_letters?.length ?? 0;
   const armed = weather?.faults.filter((fault) => fault.active).length ?? 0;
   const counts = { ledger: dead, faults: armed };
@@ -44,6 +44,7 @@ export function Backstage({ tab, onTab, onClose, process, person, users, org, on
       <button type="button" class="icon-button" aria-label="Close this panel" data-testid="backstage-close" onClick=${onClose}><${Icon} name="close" /></button>
     </header>
     <${BotControl} process=${process} />
+    ${database && html`<${DatabaseControl} database=${database} />`}
     <div class="tabs" role="tablist" aria-label="What's happening inside" onKeyDown=${(event) => onArrows(event, tab, onTab)}>
       ${TABS.map(
         ({ name, title }) => html`<button

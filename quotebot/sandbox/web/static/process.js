@@ -1,49 +1,67 @@
-// The bot's own process: how it is doing, and the two things one may do to it.
+// The processes of this sandbox, the bot's and its database's: how they are doing, and what one may do to them.
 
 import { html, useState } from "./vendor/standalone.module.js";
 import { post } from "./api.js";
 import { Icon } from "./icons.js";
 
-const WORDS = {
-  running: "The bot is running",
-  starting: "The bot is starting",
-  stopping: "The bot is stopping",
-  dead: "The bot is dead",
-};
+const WORDS = { running: "is running", starting: "is starting", stopping: "is stopping", dead: "is dead" };
 
 function noteOf(process) {
   if (process.state !== "dead") return `process ${process.pid}${process.starts > 1 ? `, start ${process.starts}` : ""}`;
   return process.exit_status === -9 ? "killed; its unfinished work waits for the start" : `ended with status ${process.exit_status}`;
 }
 
-/** What the bot's process is doing, with Kill and Restart. Nothing is asked first: to survive this is what the bot is for. */
-export function BotControl({ process }) {
+/** One process with its buttons, each {deed, label, look, testid, title, icon}. `call` is the part of the control API that takes the deeds. */
+function Control({ call, testid, label, state, words, note, buttons }) {
   const [busy, setBusy] = useState(null);
   const [trouble, setTrouble] = useState(null);
-  if (!process) return html`<p class="bot-control note" data-testid="bot-control">The bot runs somewhere else: it cannot be killed from here.</p>`;
 
   async function order(deed) {
     setBusy(deed);
     setTrouble(null);
-    const answer = await post("bot", { do: deed });
+    const answer = await post(call, { do: deed });
     setBusy(null);
     if (answer.error) setTrouble(`Nothing was done. ${answer.error}`);
   }
-  const { state } = process;
-  return html`<section class="bot-control" data-testid="bot-control" data-state=${state} aria-label="The bot's process">
+  return html`<section class="bot-control" data-testid=${testid} data-state=${state} aria-label=${label}>
     <div class="bot-words" role="status">
       <span class=${`lamp lamp-${state}`}></span>
-      <div><b>${WORDS[state]}</b><span class="note">${noteOf(process)}</span></div>
+      <div><b>${words}</b><span class="note">${note}</span></div>
     </div>
     <div class="bot-buttons">
-      ${state !== "dead" &&
-      html`<button type="button" class="button small danger" data-testid="kill" disabled=${busy !== null || state === "stopping"} title="SIGKILL: no farewell, no clean-up" onClick=${() => order("kill")}>
-        <${Icon} name="bolt" size=${14} /> Kill the bot now
-      </button>`}
-      <button type="button" class=${`button small ${state === "dead" ? "primary" : ""}`} data-testid="restart" disabled=${busy !== null || state === "stopping"} data-busy=${busy === "restart" || undefined} onClick=${() => order(state === "dead" ? "start" : "restart")}>
-        <span class="mrkdwn">${state === "dead" ? "Start it again" : "Restart"}</span>
-      </button>
+      ${buttons.map(
+        (each) => html`<button key=${each.testid} type="button" class=${`button small ${each.look}`} data-testid=${each.testid} disabled=${busy !== null || state === "stopping"} data-busy=${busy === each.deed || undefined} title=${each.title} onClick=${() => order(each.deed)}>
+          ${each.icon && html`<${Icon} name=${each.icon} size=${14} />`}<span class="mrkdwn">${each.label}</span>
+        </button>`,
+      )}
     </div>
     ${trouble && html`<p class="trouble" role="alert">${trouble}</p>`}
   </section>`;
+}
+
+const kill = (testid, label) => ({ deed: "kill", testid, label, look: "danger", icon: "bolt", title: "SIGKILL: no farewell, no clean-up" });
+
+/** What the bot's process is doing, with Kill and Restart. Nothing is asked first: to survive this is what the bot is for. */
+export function BotControl({ process }) {
+  if (!process) return html`<p class="bot-control note" data-testid="bot-control">The bot runs somewhere else: it cannot be killed from here.</p>`;
+  const { state } = process;
+  const again =
+    state === "dead"
+      ? { deed: "start", testid: "restart", label: "Start it again", look: "primary" }
+      : { deed: "restart", testid: "restart", label: "Restart", look: "" };
+  const buttons = state === "dead" ? [again] : [kill("kill", "Kill the bot now"), again];
+  return html`<${Control} call="bot" testid="bot-control" label="The bot's process" state=${state} words=${`The bot ${WORDS[state]}`} note=${noteOf(process)} buttons=${buttons} />`;
+}
+
+/** What the ledger's database server is doing, with Kill or Start where it is this sandbox's own. */
+export function DatabaseControl({ database }) {
+  const { engine, state, pid } = database;
+  if (state === "elsewhere")
+    return html`<p class="bot-control note" data-testid="database-control" data-state=${state}>The ledger is in ${engine} on a server that runs somewhere else: it cannot be killed from here.</p>`;
+  const button =
+    state === "dead"
+      ? { deed: "start", testid: "database-start", label: "Start the database", look: "primary" }
+      : kill("database-kill", "Kill the database");
+  const note = state === "dead" ? "killed; what it recorded is in its files" : `the ledger's database, process ${pid ?? "…"}`;
+  return html`<${Control} call="database" testid="database-control" label="The ledger's database" state=${state} words=${`${engine} ${WORDS[state]}`} note=${note} buttons=${[button]} />`;
 }
