@@ -174,7 +174,10 @@ def read_snapshot(url: str, statements: Mapping[str, str], work: Callable[[Tx], 
         session = Address(url).connect(name="quotebot cli", limits=READER, writes=False)
         try:
             session.run("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            return work(PostgresTx(session, {name: NamedStatement(text) for name, text in statements.items()}, None))
+            tx = PostgresTx(session, {name: NamedStatement(text) for name, text in statements.items()}, None)
+            found = work(tx)
+            tx.require_session()
+            return found
         finally:
             session.close()
 

@@ -288,11 +288,13 @@ class SnapshotReader:
             try:
                 session = self._current()
                 session.run("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                tx = PostgresTx(session, self._statements, None)
                 try:
-                    return work(PostgresTx(session, self._statements, None))
+                    found = work(tx)
                 finally:
                     if not session.lost:
                         session.run("ROLLBACK")
+                tx.require_session()
             except (psycopg.Error, DatabaseError) as error:
                 if session is not None and not session.lost:
                     raise
@@ -303,3 +305,5 @@ class SnapshotReader:
                     # As a write that was not recorded: the bot's loops try again later, and no work fails for it.
                     raise NotRecorded(f"The database cannot be read: {' '.join(str(error).split())}") from error
                 time.sleep(RETRY_SECONDS)
+            else:
+                return found

@@ -124,6 +124,11 @@ class PostgresTx:
             raise DatabaseError("Nothing can be emitted here: only a write hands events over, before its batch is finished.")
         self.events.append(event)
 
+    def require_session(self) -> None:
+        """Raise the error that ended the session if the work handled it, as a verification does with rows that cannot be read."""
+        if self.trouble is not None and self._session.lost:
+            raise self.trouble
+
     def _note(self, error: psycopg.Error) -> None:
         if self.trouble is None:
             self.trouble = error

@@ -12,13 +12,14 @@ from faults.cluster.proxy import CommitFault, Proxy
 from faults.harness.rig import eventually
 from ledger.database import DatabaseError, NotRecorded, OutcomeUnknown, WritesRefused
 from ledger.postgres import marks, sessions, writer
+from ledger.postgres.connections import read_snapshot
 from ledger.postgres.marks import STRIDE, WriterMark
 from ledger.postgres.sessions import Address, Limits
-from tests.ledger.engine.parts import LIMITS, emitting, open_postgres_book
+from tests.ledger.engine.parts import LIMITS, POSTGRES_STATEMENTS, emitting, open_postgres_book
 from tests.ledger.parts import Held, note
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
 
     from ledger.database import Tx
     from ledger.postgres.engine import PostgresDatabase
@@ -364,3 +365,26 @@ async def test_a_read_outlasts_a_server_that_is_refused_at_first(book: PostgresD
 
     monkeypatch.setattr(reader, "_connect", connect_later)
     assert await book.read(lambda tx: tx.all("notes")) == []
+
+
+def hides_the_end_of_its_session(runs: list[str]) -> Callable[[Tx], str]:
+    """Return a read that reports the loss of its session as damage, in its first run."""
+
+    def work(tx: Tx) -> str:
+        runs.append("run")
+        try:
+            tx.one("end_session" if len(runs) == 1 else "notes")
+        except psycopg.Error:
+            return "a row cannot be read"
+        return "sound"
+
+    return work
+
+
+async def test_a_read_that_takes_the_loss_of_its_session_for_damage_runs_again(book: PostgresDatabase) -> None:
+    assert await book.read(hides_the_end_of_its_session([])) == "sound"
+
+
+def test_a_snapshot_that_takes_the_loss_of_its_session_for_damage_fails(postgres_engine: PostgresEngine) -> None:
+    with pytest.raises(DatabaseError, match="cannot be used"):
+        read_snapshot(postgres_engine.url, POSTGRES_STATEMENTS, hides_the_end_of_its_session([]))
