@@ -89,7 +89,7 @@ class RulesetChanges:
                 return
             self._activated(tx, self._insert(tx, Import(initial, SAMPLE_ORIGIN), QUOTEBOT, now), initial, QUOTEBOT, now)
 
-        await self._ledger.database.write("ruleset.begin", work)
+        await self._ledger.database.write("ruleset.begin", work, alone=True)
 
     async def import_draft(self, asked: Import, who: Who, *, seen: int | None) -> RulesetAnswer:
         """Store a ruleset as the next version. Content that equals an existing version creates no new one."""
@@ -114,7 +114,7 @@ class RulesetChanges:
                 return RulesetAnswer("applied", f"{text}quotebot catalog activate {version}", version)
             return self._activated(tx, version, asked.ruleset, who.actor, now)
 
-        return await self._ledger.database.write("ruleset.import", lambda tx: _once(tx, who, fingerprint, now, change))
+        return await self._ledger.database.write("ruleset.import", lambda tx: _once(tx, who, fingerprint, now, change), alone=True)
 
     async def activate(self, version: int, who: Who, *, seen: int | None) -> RulesetAnswer:
         """Activate a draft or a retired version; the active one is retired in the same transaction."""
@@ -143,7 +143,9 @@ class RulesetChanges:
             return _moved_on(tx, seen) or self._activate_stored(tx, version, who.actor, now)
 
         fingerprint = keys.digest(["activate", version])
-        return await self._ledger.database.write("ruleset.activate", lambda tx: _once(tx, who, fingerprint, now, change))
+        return await self._ledger.database.write(
+            "ruleset.activate", lambda tx: _once(tx, who, fingerprint, now, change), alone=True
+        )
 
     async def discard(self, version: int, who: Who) -> RulesetAnswer:
         """Discard a draft. Its number is not used again."""
@@ -165,7 +167,7 @@ class RulesetChanges:
             return RulesetAnswer("applied", f"Version {version} ({found.label}) is discarded.", version)
 
         fingerprint = keys.digest(["discard", version])
-        return await self._ledger.database.write("ruleset.discard", lambda tx: _once(tx, who, fingerprint, now, change))
+        return await self._ledger.database.write("ruleset.discard", lambda tx: _once(tx, who, fingerprint, now, change), alone=True)
 
     def _known(self, tx: Tx, twin: RulesetVersion, asked: Import, who: Who, now: int) -> RulesetAnswer:
         said = f"Version {twin.version} ({twin.label}, {twin.state}) already says exactly this"

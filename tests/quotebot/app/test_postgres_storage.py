@@ -14,21 +14,29 @@ from psycopg.rows import dict_row
 
 from ledger.audit.keyring import load_keyring
 from ledger.audit.proof import load_signer, public_pem
+from ledger.clock import SystemClock
 from ledger.database import DatabaseError
+from ledger.ledger import Ledger
 from ledger.operator.backup import NotWholeError
 from ledger.postgres import connections
 from quotebot.app.backups import backups_of, is_due
-from quotebot.app.installation import instance_lock, open_ledger, storage_of
+from quotebot.app.installation import instance_lock, open_audit, open_ledger, storage_of
 from quotebot.app.postgres_storage import PostgresStorage
 from quotebot.cli import terminal
 from quotebot.cli.audit import SCRIPT, export_proof
+from quotebot.domain.catalogue.rulesets import canonical_ruleset, parse_ruleset
+from quotebot.jobs.rulesets import Import, RulesetAnswer, RulesetChanges, Who
 from quotebot.sandbox.world import World
 from quotebot.settings import ConfigurationError, Settings
+from quotebot.store import rulesets
+from tests.quotebot.views.quote_examples import RULESET
 from tests.rig import Deal, bot_in, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
+
+    from ledger.database import Tx
 
 
 @pytest.fixture
@@ -83,6 +91,37 @@ async def test_lock_of_the_bot_is_taken_again_after_its_session_was_lost(
         await eventually(storage.holder, "its lock")
     lock.close()
     assert storage.holder() is None
+
+
+async def test_a_draft_that_is_discarded_is_not_activated_by_another_process_meanwhile(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = Settings(_env_file=None, data_dir=tmp_path / "bot", ledger_url=url)
+    discard, loop = rulesets.discard, asyncio.get_running_loop()
+    async with open_ledger(settings) as ledger:
+        first = RulesetChanges(ledger)
+        await first.begin(RULESET)
+        draft = parse_ruleset({**canonical_ruleset(RULESET), "version": "other"})
+        assert (await first.import_draft(Import(draft, "prices.csv"), Who("ops", "1"), seen=1)).version == 2
+        other = await PostgresStorage(url, None, tmp_path / "marker").open(
+            open_audit(settings), SystemClock(), bot=False, may_migrate=False, at_once=True
+        )
+        second = RulesetChanges(Ledger(other, SystemClock(), open_audit(settings)))
+        activation: list[asyncio.Task[RulesetAnswer]] = []
+
+        async def begin_activation() -> None:
+            activation.append(asyncio.create_task(second.activate(2, Who("ops", "2"), seen=1)))
+            await asyncio.wait(activation, timeout=0.2)
+
+        def discard_later(tx: Tx, version: int) -> bool:
+            if not activation:
+                asyncio.run_coroutine_threadsafe(begin_activation(), loop).result()
+            return discard(tx, version)
+
+        monkeypatch.setattr(rulesets, "discard", discard_later)
+        assert (await first.discard(2, Who("ops", "3"))).outcome == "applied"
+        assert (await activation[0]).outcome == "refused"
+        await other.close()
 
 
 def test_doctor_names_a_server_that_can_lose_commits(url: str, tmp_path: Path) -> None:
