@@ -781,6 +781,9 @@ SELECT * FROM attempts WHERE operation_id = :operation_id ORDER BY fence;
 -- name: last_audit_time
 SELECT at FROM audit_events ORDER BY id DESC LIMIT 1;
 
+-- name: last_audit_key
+SELECT key_id FROM audit_events ORDER BY id DESC LIMIT 1;
+
 -- name: audit_time
 -- The first event from this id on.
 SELECT id, at FROM audit_events WHERE id >= :id ORDER BY id LIMIT 1;

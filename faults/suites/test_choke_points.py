@@ -52,7 +52,10 @@ PLACES: Final = {
     "ledger/postgres/engine.py": ("clock", "how long a read waits for a server, on a thread: nothing of it is recorded"),
     "ledger/postgres/writer.py": ("clock", "how long a batch waits for a server, likewise"),
     "ledger/postgres/marks.py": ("clock", "how long a COMMIT without an answer may stay unresolved, likewise"),
-    "ledger/postgres/sessions.py": ("clock outbound", "the limit of every call; the socket of a session, to shut it down"),
+    "ledger/postgres/sessions.py": (
+        "clock files outbound",
+        "the limit of every call; the timelines that were seen; the socket of a session, to shut it down",
+    ),
     "ledger/sqlite/wal.py": ("files", "the choke point for flushes beside SQLite; faults/lab/sqlite_vfs.py stands in it"),
     "ledger/audit/history.py": ("database", "a private scratch database that SQLite deletes: the digests of one verification"),
     "quotebot/app/clients.py": ("outbound", "the choke point: what Ports.outside hands on"),

@@ -18,6 +18,8 @@ from ledger.database import DatabaseError
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ledger.database import Tx
+
 _PATTERN: Final = "audit-[0-9][0-9][0-9][0-9].key"
 _LAST_NUMBER: Final = 9999
 
@@ -48,6 +50,17 @@ def require_keys(folder: Path) -> None:
         raise KeyMissing(
             f"The audit key {missing[0]} is missing in {folder.absolute()}. Nothing was done: without it nobody can tell whether "
             "the audit is whole. Restore it from your backup of the data folder."
+        )
+
+
+def require_shared_keys(tx: Tx, keyring: Keyring) -> None:
+    """Raise KeyMissing unless the key of the newest event is among these: two processes must sign with the same keys."""
+    last = tx.one("last_audit_key")
+    if last is not None and last["key_id"] not in keyring.keys:
+        raise KeyMissing(
+            f"The newest event of the audit is signed with the key {last['key_id']}, which is not in this data folder. Nothing was "
+            "done: the folder belongs to another ledger, or a key is missing. Copy the audit keys (audit-*.key) from the machine "
+            "that wrote the event."
         )
 
 

@@ -13,7 +13,7 @@ from psycopg.conninfo import make_conninfo
 from ledger.database import DatabaseError, Holder
 from ledger.migrations import OlderBuildError, SchemaChangedError
 from ledger.postgres.migrations import migrate, pending, require_order, require_schema, schema_differences
-from ledger.postgres.sessions import CONNECT_SECONDS, READER, Address
+from ledger.postgres.sessions import CONNECT_SECONDS, READER, Address, require_version
 from ledger.postgres.transactions import NamedStatement, PostgresTx
 
 if TYPE_CHECKING:
@@ -41,14 +41,6 @@ WHERE l.locktype = 'advisory' AND l.granted AND l.classid = 0 AND l.objid = %s A
 """
 _LAST: Final = "SELECT pid FROM epochs WHERE role = 'bot' ORDER BY epoch DESC LIMIT 1"
 _THERE: Final = "SELECT to_regclass('schema_migrations') IS NOT NULL AND to_regclass('epochs') IS NOT NULL"
-SESSIONS_COMPARED: Final = 5
-_SETTINGS: Final = (
-    "SELECT name, setting FROM pg_catalog.pg_settings WHERE name IN ('fsync', 'full_page_writes', 'synchronous_standby_names')"
-)
-_NEEDED: Final = {
-    "fsync": "fsync is off, so a power cut loses what was acknowledged",
-    "full_page_writes": "full_page_writes is off, so a power cut can damage the database",
-}
 
 
 class BotLock:
@@ -87,8 +79,8 @@ def with_password(address: str, password: str | None) -> str:
 
 def is_there(url: str) -> bool:
     """Return true if the database holds a ledger."""
-    with _connected(url) as connection:
-        return bool(_value(connection, _THERE))
+    with connected(url) as connection:
+        return bool(value(connection, _THERE))
 
 
 def hold_bot_lock(url: str) -> BotLock | None:
@@ -108,7 +100,7 @@ def _try_bot_lock(url: str) -> psycopg.Connection[tuple[Any, ...]] | None:
         tcp_user_timeout=LOCK_NETWORK_MS,
         options=" ".join(f"-c {name}={value}" for name, value in _LOCK_SETTINGS.items()),
     )
-    if _value(connection, "SELECT pg_try_advisory_lock(%s)", BOT_LOCK):
+    if value(connection, "SELECT pg_try_advisory_lock(%s)", BOT_LOCK):
         return connection
     connection.close()
     return None
@@ -116,11 +108,11 @@ def _try_bot_lock(url: str) -> psycopg.Connection[tuple[Any, ...]] | None:
 
 def bot_lock_holder(url: str) -> Holder | None:
     """Return the process that holds the bot's lock, or else the last that did. It never tries the lock."""
-    with _connected(url) as connection:
-        name = _value(connection, _HOLDER, BOT_LOCK)
+    with connected(url) as connection:
+        name = value(connection, _HOLDER, BOT_LOCK)
         if name is not None:
             return Holder(int(str(name).removeprefix(_NAME)), alive=True)
-        pid = _value(connection, _LAST) if _value(connection, _THERE) else None
+        pid = value(connection, _LAST) if value(connection, _THERE) else None
         return None if pid is None else Holder(int(pid), alive=False)
 
 
@@ -129,21 +121,21 @@ def prepare(url: str, migrations: Sequence[Migration], now_ms: int, on_migrating
 
     Without `on_migrating`, an older ledger raises OlderBuildError. Raises DatabaseError as the migrations do.
     """
-    with _connected(url) as connection:
+    with connected(url) as connection:
         require_order(connection)
         require_schema(connection, migrations)
         missing = pending(connection, migrations)
         if missing and on_migrating is None:
             raise OlderBuildError("The ledger's schema is older than this build, and a bot is running on it; it is unchanged.")
         if missing and on_migrating is not None:
-            if _value(connection, _THERE):
+            if value(connection, _THERE):
                 on_migrating()
             migrate(connection, migrations, now_ms)
 
 
 def check_schema(url: str, migrations: Sequence[Migration]) -> None:
     """Raise DatabaseError with the difference unless the schema is the one of this build."""
-    with _connected(url) as connection:
+    with connected(url) as connection:
         require_order(connection)
         missing = pending(connection, migrations)
         changed = schema_differences(connection, migrations)
@@ -151,21 +143,6 @@ def check_schema(url: str, migrations: Sequence[Migration]) -> None:
         raise DatabaseError(SchemaChangedError(changed).named)
     if missing:
         raise OlderBuildError(f"{len(missing)} changes of this build are not in it yet; the next start of the bot makes them")
-
-
-def risks(url: str, *, needs_standby: bool) -> list[str]:
-    """Return why the server could lose what it acknowledged, or this login could change the audit unnoticed."""
-    with _connected(url) as connection:
-        settings = dict(connection.execute(_SETTINGS).fetchall())
-        found = [words for name, words in _NEEDED.items() if settings[name] != "on"]
-        if needs_standby and not settings["synchronous_standby_names"].strip():
-            found.append("synchronous_standby_names is empty, so what is acknowledged is lost with the server's disk")
-        if _value(connection, "SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname = current_user"):
-            found.append("the bot logs in as a superuser, who can change the audit with its guards off")
-        sessions = {_value(connection, "SELECT pg_backend_pid()") for _ in range(SESSIONS_COMPARED)}
-        if len(sessions) > 1:
-            found.append("a pooler changes the session between transactions, which ends locks and prepared statements")
-    return found
 
 
 def read_snapshot(url: str, statements: Mapping[str, str], work: Callable[[Tx], T]) -> T:
@@ -184,42 +161,46 @@ def read_snapshot(url: str, statements: Mapping[str, str], work: Callable[[Tx], 
 
 def require_current(url: str, migrations: Sequence[Migration]) -> None:
     """Raise OlderBuildError unless every migration of this build was applied."""
-    with _connected(url) as connection:
+    with connected(url) as connection:
         if pending(connection, migrations):
             raise OlderBuildError("the ledger is of an older build")
 
 
 def count_rows(url: str) -> dict[str, int]:
     """Return the number of rows by table."""
-    with _connected(url) as connection:
+    with connected(url) as connection:
         names = connection.execute("SELECT tablename FROM pg_catalog.pg_tables WHERE schemaname = current_schema() ORDER BY 1")
-        return {str(name): int(_value(connection, f'SELECT count(*) FROM "{name}"')) for (name,) in names.fetchall()}  # noqa: S608 -- a table's own name
+        return {str(name): int(value(connection, f'SELECT count(*) FROM "{name}"')) for (name,) in names.fetchall()}  # noqa: S608 -- a table's own name
 
 
 def begun_at_ms(url: str) -> int:
     """Return the time of the ledger's first migration."""
-    with _connected(url) as connection:
-        return int(_value(connection, "SELECT min(applied_at) FROM schema_migrations") or 0)
+    with connected(url) as connection:
+        return int(value(connection, "SELECT min(applied_at) FROM schema_migrations") or 0)
 
 
 def server_version(url: str) -> str:
-    """Return the version of the server."""
-    with _connected(url) as connection:
+    """Return the version of the server. Raises DatabaseError if it is too old."""
+    with connected(url) as connection:
+        require_version(connection)
         return connection.info.parameter_status("server_version") or "unknown"
 
 
+def connect(url: str) -> psycopg.Connection[tuple[Any, ...]]:
+    """Connect to the server that takes writes, without settings of our own. Raises psycopg.Error."""
+    return psycopg.connect(
+        url,
+        autocommit=True,
+        application_name="quotebot cli",
+        target_session_attrs="read-write",
+        connect_timeout=CONNECT_SECONDS,
+    )
+
+
 @contextlib.contextmanager
-def _connected(url: str) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
-    with (
-        _errors(),
-        psycopg.connect(
-            url,
-            autocommit=True,
-            application_name="quotebot cli",
-            target_session_attrs="read-write",
-            connect_timeout=CONNECT_SECONDS,
-        ) as connection,
-    ):
+def connected(url: str) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
+    """Connect for a while. Errors of the driver become a DatabaseError."""
+    with _errors(), connect(url) as connection:
         yield connection
 
 
@@ -234,6 +215,7 @@ def _errors() -> Iterator[None]:
         ) from error
 
 
-def _value(connection: psycopg.Connection[tuple[Any, ...]], sql: str, *parameters: object) -> Any:
+def value(connection: psycopg.Connection[tuple[Any, ...]], sql: str, *parameters: object) -> Any:
+    """Return the only value of the first row, or None without a row."""
     row = connection.execute(sql, parameters).fetchone()
     return None if row is None else row[0]

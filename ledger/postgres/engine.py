@@ -27,6 +27,7 @@ from ledger.writes import MAX_BATCH, MAX_WAITING, Deadlines, Ran, deliver, tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
     from ledger.audit.events import Binding
     from ledger.clock import Clock
@@ -72,16 +73,17 @@ class PostgresDatabase:
         limits: Limits = WRITER,
         finish: Callable[[PostgresTx, Sequence[Any]], None] | None = None,
         binding: Binding | None = None,
+        timelines: Path | None = None,
     ) -> PostgresDatabase:
         """Open the ledger at `url`, whose schema is there. `statements` are those of this engine. `url` may name several hosts.
 
         `writer` is the name under which this process writes. An earlier process of the same name cannot write any more. `finish` is
         called once per commit, inside its transaction, with the items its members emitted, if there are any. `binding` records the
-        changed rows of the audited tables; `finish` is then called even if nothing was emitted.
+        changed rows of the audited tables; `finish` is then called even if nothing was emitted. `timelines` is that of Address.
 
         Raises DatabaseError when no server answers or it is unsuitable.
         """
-        address = Address(url)
+        address = Address(url, timelines)
         prepared = {name: NamedStatement(text) for name, text in statements.items()}
 
         def connect_writer() -> Session:

@@ -144,6 +144,11 @@ def _apply(connection: psycopg.Connection[Any], migration: Migration, migrations
                 "INSERT INTO schema_migrations (component, name, sha256, applied_at) VALUES (%s, %s, %s, %s)",
                 (migration.component, migration.name, migration.sha256, now_ms),
             )
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise DatabaseError(
+            f"Migration {migration.component}/{migration.name} needs rights that this role does not have ({error}). The ledger is "
+            "as it was before it. Start this build once as the role that owns the tables (docs/postgresql.md)."
+        ) from error
     except psycopg.Error as error:
         raise DatabaseError(
             f"Migration {migration.component}/{migration.name} could not be applied ({error}). The ledger is as it was before it; "

@@ -23,6 +23,7 @@ from ledger.database import DatabaseError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
 CONNECT_SECONDS: Final = 2  # for each host of the address
 COMMIT_SECONDS: Final = 1.5  # without an answer, a COMMIT is of unknown outcome
@@ -32,7 +33,9 @@ SILENT_SECONDS: Final = 0.4  # of a call; then the watchdog tries another connec
 PROBE_SECONDS: Final = 1.0  # for that connection
 SERVER_MIN: Final = 150000
 PREPARED_MAX: Final = 1000
-_TIMELINE: Final = "SELECT substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8)"
+_POSITION: Final = (
+    "SELECT (SELECT system_identifier::text FROM pg_control_system()), substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8)"
+)
 # The session is of no use any more, though the server may be: it was demoted, or a statement's result type changed since.
 STALE: Final = frozenset({"25006", "0A000"})
 # Dead peers are noticed within seconds; ignored on a socket of the machine itself.
@@ -155,6 +158,35 @@ class Session:
         self.call = now
 
 
+class TimelineLog:
+    """File with the timelines of servers that were seen, for later starts: the system's identifier and the timeline, one a line.
+
+    All copies of a database share the identifier; a database that is created anew has another one and begins at timeline 1.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+
+    def highest(self, system: str) -> int:
+        """Return the highest timeline that was seen of a system, or 0."""
+        if self._path is None or not self._path.exists():
+            return 0
+        lines = [line.split() for line in self._path.read_text("ascii").splitlines()]
+        return max((int(line[1]) for line in lines if len(line) == 2 and line[0] == system), default=0)  # noqa: PLR2004 -- a pair
+
+    def add(self, system: str, timeline: int) -> None:
+        """Store a timeline. A full disk does not keep a bot from its server: this process knows the timeline anyway."""
+        if self._path is None:
+            return
+        with contextlib.suppress(OSError):
+            descriptor = os.open(self._path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
+            try:
+                os.write(descriptor, f"{system} {timeline}\n".encode("ascii"))
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+
 class Address:
     """Hosts of a URL, one of which takes writes. Several sessions share it, on any thread.
 
@@ -163,8 +195,11 @@ class Address:
     not used any more.
     """
 
-    def __init__(self, url: str) -> None:
-        """Raises DatabaseError if the URL cannot be read; the message does not contain it, as it may hold a password."""
+    def __init__(self, url: str, timelines: Path | None = None) -> None:
+        """Raises DatabaseError if the URL cannot be read; the message does not contain it, as it may hold a password.
+
+        `timelines`: file that keeps the timelines seen for later starts.
+        """
         try:
             given = conninfo_to_dict(url)
         except psycopg.Error as error:
@@ -177,6 +212,7 @@ class Address:
         self._servers = [{**given, "host": host, "port": port} for host, port in zip(hosts, ports, strict=True)]
         self._lock = threading.Lock()
         self._first = 0
+        self._log = TimelineLog(timelines)
         self.timeline = 0
 
     def connect(self, *, name: str, limits: Limits, writes: bool) -> Session:
@@ -210,21 +246,35 @@ class Address:
 
     def _require_suitable(self, connection: psycopg.Connection[tuple[Any, ...]]) -> int:
         """Return the server's timeline. Raises DatabaseError for a server or database that the ledger cannot use."""
-        info = connection.info
-        if info.server_version < SERVER_MIN:
-            raise DatabaseError(f"The server is PostgreSQL {info.server_version // 10000}; the ledger needs {SERVER_MIN // 10000}.")
-        if info.parameter_status("server_encoding") != "UTF8":
+        require_version(connection)
+        if connection.info.parameter_status("server_encoding") != "UTF8":
             raise DatabaseError("The database's encoding is not UTF8. Create it with ENCODING 'UTF8' and LC_COLLATE 'C'.")
-        row = connection.execute(_TIMELINE).fetchone()
-        timeline = int(row[0], 16) if row is not None else 0
+        system, timeline = read_position(connection)
         with self._lock:
-            if timeline < self.timeline:
+            stored = self._log.highest(system)
+            highest = max(self.timeline, stored)
+            if timeline < highest:
                 raise DatabaseError(
-                    f"The server is on timeline {timeline}, and another was already on {self.timeline}: it is a former primary, "
+                    f"The server is on timeline {timeline}, and another was already on {highest}: it is a former primary, "
                     "and what it records is lost. Stop it."
                 )
+            if timeline > stored:
+                self._log.add(system, timeline)
             self.timeline = timeline
         return timeline
+
+
+def require_version(connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+    """Raise DatabaseError for a server that is too old."""
+    version = connection.info.server_version
+    if version < SERVER_MIN:
+        raise DatabaseError(f"The server is PostgreSQL {version // 10000}; the ledger needs {SERVER_MIN // 10000} or newer.")
+
+
+def read_position(connection: psycopg.Connection[tuple[Any, ...]]) -> tuple[str, int]:
+    """Return the identifier that all copies of a database share, and the server's timeline."""
+    row = connection.execute(_POSITION).fetchone()
+    return ("", 0) if row is None else (str(row[0]), int(row[1], 16))
 
 
 def _connect(server: Mapping[str, Any], name: str, limits: Limits, *, writes: bool) -> psycopg.Connection[tuple[Any, ...]]:

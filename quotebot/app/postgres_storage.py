@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ledger.audit.columns import statements as bound_statements
 from ledger.audit.events import SYSTEM_CHAIN, finish_with
+from ledger.audit.keyring import require_shared_keys
 from ledger.audit.verification import AUDIT_TABLES, verify_within
 from ledger.database import DatabaseError, load_statements, replace_statements
 from ledger.migrations import Migration
 from ledger.operator.backup import NotWholeError, Progress, quiet
-from ledger.postgres import connections
+from ledger.postgres import connections, inspection
 from ledger.postgres.engine import PostgresDatabase
 from ledger.postgres.sessions import FRONT, WRITER
 from quotebot.store import history
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 PACKAGES: Final = ("ledger", "quotebot.store")
 EVENTS_MAX: Final = 1 << 62
+TIMELINES: Final = "postgres-timelines.log"
 
 
 class PostgresStorage:
@@ -51,6 +53,7 @@ class PostgresStorage:
         self._needs_standby = needs_standby
         self._url = connections.with_password(address, password)
         self._marker = marker
+        self._timelines = marker.with_name(TIMELINES)
 
     def exists(self) -> bool:
         """Return true if the database holds a ledger."""
@@ -96,7 +99,13 @@ class PostgresStorage:
             limits=FRONT if at_once else WRITER,
             finish=finish_with(audit, bound, clock),
             binding=bound,
+            timelines=self._timelines,
         )
+        try:
+            await database.read(lambda tx: require_shared_keys(tx, audit.keyring))
+        except DatabaseError:
+            await database.close()
+            raise
         self._marker.unlink(missing_ok=True)  # of a first start, which is complete now
         return database
 
@@ -121,12 +130,16 @@ class PostgresStorage:
 
     def check_durability(self) -> str:
         """Return how durable an acknowledged command is. Raises DatabaseError with what endangers it, and the audit."""
-        found = connections.risks(self._url, needs_standby=self._needs_standby)
+        found = inspection.risks(self._url, needs_standby=self._needs_standby, timelines=self._timelines)
         if found:
             raise DatabaseError("; ".join(found))
         if self._needs_standby:
             return "a commit returns once a synchronous standby has it"
         return "ledger_durability is local: what is acknowledged is lost with the server's disk"
+
+    def needless_rights(self) -> str | None:
+        """Return which rights the bot's role has beyond those it needs, or None."""
+        return inspection.needless_rights(self._url)
 
     def damage(self) -> list[str] | None:
         """Return None: the database's operator checks its pages (pg_amcheck)."""

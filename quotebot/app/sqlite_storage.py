@@ -214,6 +214,9 @@ class SqliteStorage:
         """Return how durable an acknowledged command is."""
         return "a commit returns once the disk of this machine has it"
 
+    def needless_rights(self) -> None:
+        """Return None: a file has an owner, and no roles."""
+
     def damage(self) -> list[str] | None:
         """Return the problems that SQLite finds in the file, at most ten; takes seconds for a million rows."""
         return damage(self.path)

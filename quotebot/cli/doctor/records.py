@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from adapters.artefacts import Artefacts
 from adapters.pdf.renderer import PdfRenderer
-from ledger.audit.keyring import load_keyring, require_keys
+from ledger.audit.keyring import load_keyring, require_keys, require_shared_keys
 from ledger.audit.verification import verify_within
 from ledger.database import DatabaseError
 from ledger.measures import read_measures
@@ -63,12 +63,20 @@ async def schema(site: Site) -> Seen:
 
 async def durable(site: Site) -> Seen:
     """Check that the engine keeps what it acknowledges, and that the bot's login cannot switch the guards of the audit off."""
-    if not site.storage.exists():
-        return nothing(NO_LEDGER)
     try:
         return fine(await asyncio.to_thread(site.storage.check_durability))
     except DatabaseError as error:
         return bad(str(error))
+
+
+async def role(site: Site) -> Seen:
+    """Check that the bot's role in the database has no right beyond those it needs."""
+    if site.storage.path is not None:
+        return nothing("the ledger is a file")
+    if not await asyncio.to_thread(site.storage.exists):
+        return nothing(NO_LEDGER)
+    found = await asyncio.to_thread(site.storage.needless_rights)
+    return fine("it reads and writes rows, and cannot change the audit") if found is None else bad(found)
 
 
 async def whole(site: Site) -> Seen:
@@ -207,6 +215,7 @@ async def audit(site: Site) -> Seen:
         try:
             require_keys(folder)
             keyring = load_keyring(folder, may_create=False)
+            require_shared_keys(tx, keyring)
         except DatabaseError as error:
             return bad(str(error))
         report = verify_within(tx, keyring, events_max=EVENTS_MAX, replay=history.replay)

@@ -88,9 +88,9 @@ CHECKS: Final = (
     ),
     Check(
         "sqlite.version",
-        "SQLite is new enough",
+        "SQLite, or the database's server, is new enough",
         "The ledger's tables need what older builds do not have.",
-        "Use a Python that is built with a newer SQLite.",
+        "Use a Python that is built with a newer SQLite, or a newer server.",
         State.ERROR,
         CONFIG,
         checks.sqlite_version,
@@ -112,6 +112,15 @@ CHECKS: Final = (
         State.ERROR,
         UNAVAILABLE,
         records.durable,
+    ),
+    Check(
+        "ledger.role",
+        "The bot's role cannot change the audit",
+        "The owner of the tables can switch their guards off, and so can whoever takes the bot's login.",
+        "Let another role own the tables, and grant the bot's role what it needs: docs/postgresql.md has the statements.",
+        State.WARNING,
+        CONFIG,
+        records.role,
     ),
     Check(
         "ledger.whole",

@@ -3,27 +3,36 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import re
+import socket
 import sys
+import threading
 from importlib.resources import as_file, files
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
 from aiohttp import ClientSession
+from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import dict_row
 
-from ledger.audit.keyring import load_keyring
+from ledger.audit.keyring import KeyMissing, load_keyring
 from ledger.audit.proof import load_signer, public_pem
 from ledger.clock import SystemClock
 from ledger.database import DatabaseError
 from ledger.ledger import Ledger
 from ledger.operator.backup import NotWholeError
-from ledger.postgres import connections
+from ledger.postgres import connections, inspection, sessions
 from quotebot.app.backups import backups_of, is_due
 from quotebot.app.installation import instance_lock, open_audit, open_ledger, storage_of
 from quotebot.app.postgres_storage import PostgresStorage
 from quotebot.cli import terminal
 from quotebot.cli.audit import SCRIPT, export_proof
+from quotebot.cli.doctor.checks import Site, State, examine
+from quotebot.cli.doctor.table import CHECKS
 from quotebot.domain.catalogue.rulesets import canonical_ruleset, parse_ruleset
 from quotebot.jobs.rulesets import Import, RulesetAnswer, RulesetChanges, Who
 from quotebot.sandbox.world import World
@@ -33,8 +42,7 @@ from tests.quotebot.views.quote_examples import RULESET
 from tests.rig import Deal, bot_in, eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Iterator, Sequence
 
     from ledger.database import Tx
 
@@ -124,17 +132,177 @@ async def test_a_draft_that_is_discarded_is_not_activated_by_another_process_mea
         await other.close()
 
 
-def test_doctor_names_a_server_that_can_lose_commits(url: str, tmp_path: Path) -> None:
+HARMLESS = {  # a server for tests is set up like this
+    "fsync is off",
+    "full_page_writes is off",
+    "synchronous_standby_names is empty",
+    "the bot logs in as a superuser",
+}
+
+
+def risks_of(settings: Settings) -> set[str]:
+    """Return the beginnings of what `doctor` finds in the server."""
+    with pytest.raises(DatabaseError) as refused:
+        storage_of(settings).check_durability()
+    return {part.split(",")[0] for part in str(refused.value).split("; ")} - HARMLESS
+
+
+async def checked(settings: Settings, check: str) -> tuple[State, str]:
+    """Return the outcome of one check of `doctor`."""
+    (result,) = await examine(Site(settings), [each for each in CHECKS if each.id == check])
+    return result.state, result.words
+
+
+async def test_doctor_names_a_server_that_can_lose_commits(url: str, tmp_path: Path) -> None:
     settings = Settings(_env_file=None, data_dir=tmp_path, ledger_url=url)
-    storage = storage_of(settings)
-    with pytest.raises(DatabaseError) as refused:  # a server for tests is set up like this
-        storage.check_durability()
-    assert [part.split(",")[0] for part in str(refused.value).split("; ")] == [
-        "fsync is off",
-        "full_page_writes is off",
-        "synchronous_standby_names is empty",
-        "the bot logs in as a superuser",
-    ]
+    with pytest.raises(DatabaseError) as refused:
+        storage_of(settings).check_durability()
+    assert {part.split(",")[0] for part in str(refused.value).split("; ")} == HARMLESS
+    state, words = await checked(settings, "ledger.durable")  # before a first start
+    assert state is State.ERROR
+    assert "synchronous_standby_names is empty" in words
+    assert storage_of(settings).is_missing()
+
+
+def test_doctor_names_no_missing_standby_where_durability_is_local(url: str, tmp_path: Path) -> None:
+    settings = Settings(_env_file=None, data_dir=tmp_path, ledger_url=url, ledger_durability="local")
+    with pytest.raises(DatabaseError) as refused:
+        storage_of(settings).check_durability()
+    assert "standby" not in str(refused.value)
+
+
+def test_doctor_names_commits_that_wait_for_no_disk(url: str, tmp_path: Path) -> None:
+    settings = Settings(_env_file=None, data_dir=tmp_path, ledger_url=url)
+    name = urlsplit(url).path[1:]
+    with psycopg.connect(url, autocommit=True) as shell:
+        for value, local in (("off", True), ("local", False), ("remote_write", True)):
+            shell.execute(f"ALTER DATABASE {name} SET synchronous_commit = {value}".encode())
+            found = {f"synchronous_commit is {value} for this role"}
+            assert risks_of(settings) == found
+            assert risks_of(settings.model_copy(update={"ledger_durability": "local"})) == (found if local else set())
+
+
+def test_doctor_names_a_database_that_sorts_by_a_language(url: str, tmp_path: Path) -> None:
+    with psycopg.connect(url, autocommit=True) as shell:
+        shell.execute("CREATE DATABASE sorted TEMPLATE template0 LC_CTYPE 'C.UTF-8' STRATEGY FILE_COPY")
+        try:
+            settings = Settings(_env_file=None, data_dir=tmp_path, ledger_url=url.replace(urlsplit(url).path, "/sorted"))
+            assert any("character type UTF8" in words and "C.UTF-8" in words for words in all_risks(settings))
+        finally:
+            shell.execute("DROP DATABASE sorted WITH (FORCE)")
+
+
+def all_risks(settings: Settings) -> list[str]:
+    """Return what `doctor` finds in the server."""
+    with pytest.raises(DatabaseError) as refused:
+        storage_of(settings).check_durability()
+    return str(refused.value).split("; ")
+
+
+async def test_doctor_names_a_server_that_is_too_old(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = Settings(_env_file=None, data_dir=tmp_path, ledger_url=url)
+    state, words = await checked(settings, "sqlite.version")
+    assert (state, words.split()[0]) == (State.OK, "PostgreSQL")
+    monkeypatch.setattr(sessions, "SERVER_MIN", 990000)
+    state, words = await checked(settings, "sqlite.version")
+    assert state is State.ERROR
+    assert words.endswith("the ledger needs 99 or newer.")
+
+
+def test_doctor_names_a_pooler_that_changes_sessions(url: str, tmp_path: Path) -> None:
+    with Pooler(url) as pooler:
+        found = inspection.risks(pooler.url, needs_standby=False, timelines=tmp_path / "none")
+    assert found[-1].startswith("a pooler changes the session")
+
+
+class Pooler:
+    """A pooler between clients and a server: a transaction gets the session that was free longest."""
+
+    def __init__(self, url: str) -> None:
+        self._server = conninfo_to_dict(url)
+        self._free: list[socket.socket] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        address = f"host=127.0.0.1 port={self._listener.getsockname()[1]} sslmode=disable gssencmode=disable"
+        self.url = f"{address} user={self._server['user']} dbname={self._server['dbname']}"
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.close()
+        for server in self._free:
+            server.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                threading.Thread(target=self._serve, args=(self._listener.accept()[0],), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        server = socket.socket(socket.AF_UNIX)
+        server.connect(f"{self._server['host']}/.s.PGSQL.{self._server['port']}")
+        size = client.recv(4, socket.MSG_WAITALL)
+        server.sendall(size + client.recv(int.from_bytes(size) - 4, socket.MSG_WAITALL))
+        with contextlib.suppress(OSError), client:
+            while True:
+                within = self._relay(server, client, b"Z")[-1:] != b"I"  # a transaction
+                if not within:
+                    self._free.append(server)
+                if client.recv(1, socket.MSG_PEEK) in {b"", b"X"}:
+                    break
+                if not within:
+                    server = self._free.pop(0)
+                self._relay(client, server, b"QS")
+            if within:
+                server.close()
+
+    @staticmethod
+    def _relay(source: socket.socket, target: socket.socket, last: bytes) -> bytes:
+        """Pass messages on, until one of these kinds; return it."""
+        while True:
+            head = source.recv(5, socket.MSG_WAITALL)
+            message = head + source.recv(int.from_bytes(head[1:]) - 4, socket.MSG_WAITALL)
+            target.sendall(message)
+            if head[:1] in last:
+                return message
+
+
+async def test_former_primary_is_refused_after_a_restart_of_the_bot(url: str, tmp_path: Path) -> None:
+    settings = Settings(_env_file=None, data_dir=tmp_path, ledger_url=url)
+    async with open_ledger(settings):
+        pass
+    seen = tmp_path / "postgres-timelines.log"
+    (system, timeline) = seen.read_text("ascii").split()
+    assert seen.stat().st_mode & 0o077 == 0
+    assert risks_of(settings) == set()
+    with seen.open("a") as file:
+        file.write(f"1 9\n{system} {int(timeline) + 1}\n")
+    assert risks_of(settings) == {f"the server is on timeline {timeline} and was on {int(timeline) + 1}: a former primary"}
+    with pytest.raises(DatabaseError, match="it is a former primary"):
+        async with open_ledger(settings):
+            pass
+    seen.write_text("1 9\n")  # of another database
+    async with open_ledger(settings):
+        pass
+
+
+async def test_data_folder_with_other_audit_keys_is_refused(url: str, tmp_path: Path) -> None:
+    settings = Settings(_env_file=None, data_dir=tmp_path, ledger_url=url)
+    async with open_ledger(settings, terminal_user="ops") as ledger:
+        audit, now = ledger.audit, ledger.clock.now_ms()
+        await ledger.database.write(
+            "note", lambda tx: audit.append(tx, now, "ledger.migrated", actor="ops", actor_type="operator", after={"build": "1"})
+        )
+    other = settings.model_copy(update={"data_dir": tmp_path / "other"})
+    load_keyring(other.data_dir)
+    state, words = await checked(other, "audit.whole")
+    assert state is State.ERROR
+    assert "which is not in this data folder" in words
+    with pytest.raises(KeyMissing, match="Copy the audit keys"):
+        async with open_ledger(other):
+            pass
+    assert (await checked(settings, "audit.whole"))[0] is State.OK
 
 
 def test_command_without_a_ledger_in_the_database_names_the_setting(
@@ -168,11 +336,44 @@ def test_backups_of_a_database_are_left_to_its_own_tools(tmp_path: Path) -> None
         backups_of(settings)
 
 
-async def test_a_deal_on_postgresql_ends_with_a_card_a_document_and_a_record(url: str, tmp_path: Path) -> None:
+@pytest.fixture
+def bot_url(url: str) -> Iterator[str]:
+    """Return the address of the database for a role that owns it."""
+    name = urlsplit(url).path[1:]
+    with psycopg.connect(url, autocommit=True) as shell:
+        shell.execute(f"CREATE ROLE {name}_bot LOGIN; ALTER DATABASE {name} OWNER TO {name}_bot".encode())
+        yield url.replace("//quotebot@", f"//{name}_bot@")
+        shell.execute(
+            f"REASSIGN OWNED BY {name}_bot, {name}_owner TO quotebot; DROP OWNED BY {name}_bot; "
+            f"DROP ROLE {name}_bot, {name}_owner".encode()
+        )
+
+
+def documented_grants(name: str) -> str:
+    """Return the statements of docs/postgresql.md that give the tables of a database another owner."""
+    text = Path("docs/postgresql.md").read_text("utf-8").partition("## A role that cannot change the audit")[2]
+    found = "\n".join(re.findall(r"```sql\n(.*?)```", text, re.DOTALL))
+    found = found.replace("ON DATABASE quotebot", f"ON DATABASE {name}").replace("quotebot_owner", f"{name}_owner")
+    return re.sub(r"\bquotebot\b", f"{name}_bot", found)
+
+
+async def test_a_deal_by_a_role_without_rights_to_the_audit_ends_with_a_record(url: str, bot_url: str, tmp_path: Path) -> None:
+    settings = Settings(_env_file=None, data_dir=tmp_path / "bot", ledger_url=bot_url)
+    async with open_ledger(settings):
+        pass
+    owned = (State.WARNING, "the bot's role owns the tables, or is a member of the role that does")
+    assert await checked(settings, "ledger.role") == owned
+    with psycopg.connect(url, autocommit=True) as shell:
+        shell.execute(documented_grants(urlsplit(url).path[1:]).encode())
+        assert (await checked(settings, "ledger.role"))[0] is State.OK
+        shell.execute(f"GRANT TRUNCATE, UPDATE ON audit_events TO {urlsplit(url).path[1:]}_bot".encode())
+        found = (State.WARNING, "the bot's role has TRUNCATE on audit_events, UPDATE on audit_events")
+        assert await checked(settings, "ledger.role") == found
+        shell.execute(f"REVOKE TRUNCATE, UPDATE ON audit_events FROM {urlsplit(url).path[1:]}_bot".encode())
     world = World(tmp_path / "world")
     await world.start()
     try:
-        async with bot_in(world, tmp_path / "bot", ledger_url=url), ClientSession() as session:
+        async with bot_in(world, tmp_path / "bot", ledger_url=bot_url), ClientSession() as session:
             deal = DatabaseDeal(url, world.url, tmp_path / "bot", session)
             await deal.approved_deal()
             assert len(await deal.cards()) == 1
@@ -180,9 +381,28 @@ async def test_a_deal_on_postgresql_ends_with_a_card_a_document_and_a_record(url
             assert states <= {"delivered", "superseded"}
     finally:
         await world.stop()
-    settings = Settings(_env_file=None, data_dir=tmp_path / "bot", ledger_url=url)
     await its_proof_is_genuine(settings, tmp_path)
+    the_audit_is_refused(bot_url)
     edits_are_found(settings, url)
+
+
+def the_audit_is_refused(bot_url: str) -> None:
+    """Try what the bot's role must not do."""
+    with psycopg.connect(bot_url, autocommit=True) as bot:
+        for statement in (
+            "UPDATE audit_events SET actor = 'U0CFO'",
+            "DELETE FROM audit_events",
+            "DELETE FROM audit_heads",
+            "UPDATE audit_anchors SET chains = 0",
+            "DELETE FROM schema_migrations",
+            "TRUNCATE quotes CASCADE",
+            "ALTER TABLE audit_events DISABLE TRIGGER ALL",
+            "DROP TRIGGER audit_no_update ON audit_events",
+            "CREATE TABLE public.notes (id BIGINT)",
+            "SET session_replication_role = replica",
+        ):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                bot.execute(statement)
 
 
 async def its_proof_is_genuine(settings: Settings, folder: Path) -> None:
