@@ -27,9 +27,9 @@ class Server:
 
         self._connect = connect
         self._cluster = cluster
-        self._templates: set[str] = set()
         self._numbers = itertools.count(1)
         self._admin = connect(cluster.url("postgres"), autocommit=True)
+        self._templates = {name for (name,) in self._admin.execute("SELECT datname FROM pg_database")}
 
     def create(self, schema: Sequence[str]) -> str:
         """Create a database with this schema (the text of its files, in order) and return its address."""
@@ -40,7 +40,7 @@ class Server:
                 for text in schema:
                     connection.execute(text)
             self._templates.add(template)
-        name = f"test_{next(self._numbers)}"
+        name = f"test_{os.getpid()}_{next(self._numbers)}"
         self._copy(name, template)
         return self._cluster.url(name)
 

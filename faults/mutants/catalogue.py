@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from adapters.failures import Failure
 from adapters.policies import RetryDecision
-from faults.mutants import audit, clients, disk, dispatch, domain, equivalent, model, reservation, schedule
+from faults.mutants import audit, clients, disk, dispatch, domain, equivalent, model, postgres, reservation, schedule
+from faults.mutants.checks import Check
 from faults.mutants.detection import Days, DiskErrors, Model, PowerCuts, Windows
 from faults.mutants.patching import both
 
@@ -346,6 +347,128 @@ BUGS: Final = (
     *(
         Bug(name, "as in faults/mutants/model.py", plant, BY_A_STORY.get(name, Model(first=FIRST_BLOCKS.get(name, 1))))
         for name, plant in model.BUGS.items()
+    ),
+)
+
+COMMITS: Final = "engine/test_unknown_commits.py"
+TOGETHER: Final = "engine/test_conformance.py"
+LOCKS: Final = "postgres/test_locks.py"
+AUDIT: Final = "postgres/test_audit.py"
+SERVER_ENDS: Final = Check("postgres/test_transactions.py", "test_the_server_ends_waits_statements_and_idle_transactions_by_itself")
+RESOLVED: Final = Check(COMMITS, "test_a_commit_that_breaks_is_resolved_and_recorded_exactly_once")
+FORMER: Final = Check(COMMITS, "test_reads_leave_a_former_primary_when_a_write_has_found_the_new_one")
+BARRIER: Final = Check(AUDIT, "test_no_anchor_and_no_fold_ends_before_the_writes_under_way")
+IDS: Final = Check(AUDIT, "test_ids_are_never_given_twice_and_a_rollback_leaves_a_gap")
+PASSED_OVER: Final = Check(LOCKS, "test_a_claim_passes_over_rows_that_another_process_is_claiming")
+
+# Bugs of the engine for PostgreSQL, each hunted by a test on a real server.
+POSTGRES: Final = (
+    # a COMMIT without an answer
+    Bug("unknown COMMIT taken for recorded", "what was acknowledged is not there", postgres.always_recorded, RESOLVED),
+    Bug("unknown COMMIT taken for lost", "what is there runs again", postgres.never_recorded, RESOLVED),
+    Bug("COMMIT sent again", "a second COMMIT succeeds and records nothing", postgres.committed_again, RESOLVED),
+    Bug(
+        "warning of COMMIT ignored",
+        "what no standby has is acknowledged",
+        postgres.warning_ignored,
+        Check(COMMITS, "test_a_commit_with_a_warning_is_resolved_though_the_server_says_success"),
+    ),
+    Bug(
+        "mark read and not moved",
+        "a COMMIT that arrives late records what ran again",
+        postgres.mark_only_read,
+        Check(COMMITS, "test_a_commit_that_arrives_late_cannot_record_what_ran_again"),
+    ),
+    Bug(
+        "silent COMMIT canceled",
+        "a request to cancel ends no call that the network swallowed",
+        postgres.canceled,
+        Check(COMMITS, "test_a_commit_without_an_answer_is_cut_and_resolved", hangs=True),
+    ),
+    Bug(
+        "mark not compared",
+        "two processes write under one name",
+        postgres.mark_not_compared,
+        Check(COMMITS, "test_an_earlier_process_of_the_same_name_cannot_write_any_more"),
+    ),
+    Bug(
+        "lost commits not noticed",
+        "a database that lost acknowledged commits is written on",
+        postgres.mark_not_compared,
+        Check(COMMITS, "test_lost_commits_that_were_acknowledged_end_all_writing"),
+    ),
+    Bug("COMMIT before the disk", "the end of the server loses it", postgres.acknowledged_before_the_disk, SERVER_ENDS),
+    Bug("idle transaction not ended", "a stopped process keeps its locks", postgres.idle_for_good, SERVER_ENDS),
+    # batches
+    Bug(
+        "error of a member commits",
+        "half of its work is recorded, and the others' work twice",
+        postgres.half_recorded,
+        Check(TOGETHER, "test_work_that_raises_is_rolled_back_whole_and_nobody_else_is[postgres-in company]"),
+    ),
+    Bug(
+        "items kept between runs",
+        "an event of a run that was rolled back is chained",
+        postgres.events_kept,
+        Check(TOGETHER, "test_emitted_events_are_finished_once_per_commit_in_order_in_the_transaction[postgres]"),
+    ),
+    Bug(
+        "bound rows not read",
+        "the audit does not cover changed rows",
+        postgres.bound_rows_not_reported,
+        Check("postgres/test_ledger.py", "test_a_changed_row_is_bound_to_its_commit_and_a_rolled_back_one_is_not"),
+    ),
+    # a former primary
+    Bug("timeline forgotten", "a former primary is used again", postgres.timeline_forgotten, FORMER),
+    Bug("reads stay where they began", "reads come from a former primary", postgres.reads_stay, FORMER),
+    Bug(
+        "read of several snapshots",
+        "a read sees half of a commit",
+        postgres.read_in_pieces,
+        Check(TOGETHER, "test_a_read_is_one_snapshot_that_writes_neither_wait_for_nor_change[postgres]"),
+    ),
+    # several processes at one time
+    Bug(
+        "parent not locked",
+        "a child of a delivered parent never becomes due",
+        postgres.parent_not_locked,
+        Check(LOCKS, "test_a_child_and_the_delivery_of_its_parent_wait_for_each_other"),
+    ),
+    Bug(
+        "gate written over any state",
+        "a settlement undoes an operator's pause",
+        postgres.gate_over_any_state,
+        Check(LOCKS, "test_an_operators_pause_is_not_undone_by_a_settlement_beside_it"),
+    ),
+    Bug(
+        "gates not locked",
+        "two processes let more through than a gate allows",
+        postgres.gates_not_locked,
+        Check(LOCKS, "test_two_processes_count_what_is_in_flight_behind_a_gate_one_after_the_other"),
+    ),
+    Bug(
+        "equal creations not locked",
+        "two processes make the same quote",
+        postgres.twins_not_locked,
+        Check(LOCKS, "test_equal_creations_look_for_each_other_one_after_the_other"),
+    ),
+    Bug("claims wait for each other", "one process stops all others", postgres.claims_wait, PASSED_OVER),
+    Bug("claims without a lock", "two processes claim one row", postgres.claimed_twice, PASSED_OVER),
+    Bug(
+        "end of a chain not locked",
+        "two processes add to one chain",
+        postgres.head_not_locked,
+        Check(AUDIT, "test_the_end_of_a_chain_is_locked_also_before_there_is_one"),
+    ),
+    Bug("ids from the highest", "two processes give one id", postgres.ids_from_the_highest, IDS),
+    Bug("ids taken in advance", "a later event has a smaller id than an anchor", postgres.ids_cached, IDS),
+    Bug("anchor beside writes", "an anchor misses an earlier event", postgres.anchor_beside_writes, BARRIER),
+    Bug("fold beside writes", "an event is never counted", postgres.fold_beside_writes, BARRIER),
+    Bug(
+        "alone in name only",
+        "another process commits meanwhile",
+        postgres.never_alone,
+        Check(COMMITS, "test_while_a_write_runs_alone_no_other_process_commits"),
     ),
 )
 

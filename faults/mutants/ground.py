@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from faults.lab.simulation import Cell
     from faults.scenarios.workflows import Story
+    from quotebot.sandbox.cluster import Cluster
 
 T = TypeVar("T")
 
@@ -65,6 +66,8 @@ class Ground:
     stack: contextlib.ExitStack
     starts: dict[str, Start] = field(default_factory=dict)
     honest: dict[int, bool] = field(default_factory=dict)  # whether model and ledger agree on a block without a bug
+    server: Cluster | None = None
+    passing: set[str] = field(default_factory=set)  # tests that pass without a bug
 
     @property
     def unfit(self) -> Path:
@@ -122,11 +125,11 @@ def plant_bug(plant: Callable[[], None], ground: Ground) -> None:
     """
 
     def note(*_logged: object) -> Any:
-        _note_unfit(ground.unfit, sys.exc_info()[1])
+        note_unfit(ground.unfit, sys.exc_info()[1])
         raise structlog.DropEvent
 
     def note_listener(_record: logging.LogRecord) -> bool:
-        _note_unfit(ground.unfit, sys.exc_info()[1])
+        note_unfit(ground.unfit, sys.exc_info()[1])
         return False
 
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
@@ -145,7 +148,7 @@ def plant_bug(plant: Callable[[], None], ground: Ground) -> None:
     plant()
 
 
-def _note_unfit(unfit: Path, error: BaseException | None) -> None:
+def note_unfit(unfit: Path, error: BaseException | None) -> None:
     """Write down an error that was raised in seeded code, or by a call whose arguments do not fit it."""
     where = None if error is None else error.__traceback__
     while where is not None and where.tb_next is not None:

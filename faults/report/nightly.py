@@ -38,13 +38,14 @@ SUITES: Final[Mapping[str, str]] = MappingProxyType(
         "drills": "faults.drill",
         "reaching": "faults.suites.reaching",
         "bugs": "faults.suites.mutants",
+        "postgres_bugs": "faults.suites.mutants",
         "model": "faults.suites.model",
         "failover": "faults.suites.failover",
         "storm": "faults.suites.storm",
         "simulate": "faults.suites.simulate",
     }
 )
-SHORT: Final = {"drills": ["all"], "reaching": [], "bugs": ["--budget", "nightly"]}
+SHORT: Final = {"drills": ["all"], "reaching": [], "bugs": ["--budget", "nightly"], "postgres_bugs": ["--budget", "postgres"]}
 COMMANDS: Final = {"nightly": LONG_RUN, "change": "./run python -m faults.report.nightly --budget change"}
 GRACE_SECONDS: Final = 30.0  # for a suite to record its progress after Ctrl-C
 INTERRUPTED: Final = 130

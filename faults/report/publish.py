@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 PAGE: Final = "FAULTS.md"
 BEGUN: Final = "FAULTS.begun.json"  # saved progress of a long run, to continue elsewhere
 LONG_RUN: Final = "./run test --nightly"
-BUGS: Final = "bugs"  # the suite whose `reached` are the seeded bugs that it caught
+# Suites whose `reached` are the seeded bugs that they caught, and what these are called on the page.
+BUGS: Final = {"bugs": "planted bugs", "postgres bugs": "planted bugs of the engine for PostgreSQL"}
 WINDOWS: Final = "windows of "
 # Numbers of the headline: suite, the counts that are summed (a name or a prefix), singular and plural.
 COUNTED: Final = (
@@ -40,7 +41,12 @@ COUNTED: Final = (
     ("storm", ("stops",), ("SIGSTOP", "SIGSTOPs")),
     ("failover", ("failovers",), ("failover of PostgreSQL", "failovers of PostgreSQL")),
     ("drills", ("held",), ("drill held", "drills held")),
-    (BUGS, ("caught",), ("planted bug caught", "planted bugs caught")),
+    ("bugs", ("caught",), ("planted bug caught", "planted bugs caught")),
+    (
+        "postgres bugs",
+        ("caught",),
+        ("planted bug of the engine for PostgreSQL caught", "planted bugs of the engine for PostgreSQL caught"),
+    ),
 )
 
 
@@ -125,15 +131,16 @@ def _names(reports: Sequence[Report]) -> Iterator[str]:
     yield from ("", f"## The {len(checker.INVARIANTS)} invariants", "", "| | |", "|---|---|")
     yield from (f"| {name} | {words} |" for name, words in checker.INVARIANTS.items())
     every = reachability.STATES
-    reached = {name for report in reports if report.suite != BUGS for name in report.reached} & every
+    reached = {name for report in reports if report.suite not in BUGS for name in report.reached} & every
     if reached:
         yield from ("", f"## {len(reached)} of {len(every)} interesting states were reached", "")
         yield from (f"- {name}" for name in sorted(reached))
         yield from (f"- **not reached**: {name}" for name in sorted(every - reached))
-    caught = sorted({name for report in reports if report.suite == BUGS for name in report.reached})
-    if caught:
-        yield from ("", f"## {len(caught)} planted bugs were caught", "")
-        yield from (f"- {name}" for name in caught)
+    for suite, words in BUGS.items():
+        caught = sorted({name for report in reports if report.suite == suite for name in report.reached})
+        if caught:
+            yield from ("", f"## {len(caught)} {words} were caught", "")
+            yield from (f"- {name}" for name in caught)
 
 
 def _sum(report: Report, names: tuple[str, ...]) -> int:

@@ -21,7 +21,8 @@ STORM = Report(
 )
 WINDOWS = Report("windows", {"windows of approve": 1_200, "windows of reject": 34, "deaths during recovery": 1}, seconds=99.0)
 BUGS = Report("bugs", {"planted": 2, "caught": 2}, reached=("ack before fsync", "no fence"))
-REPORTS = (WINDOWS, STORM, BUGS)
+POSTGRES = Report("postgres bugs", {"planted": 1, "caught": 1}, reached=("parent not locked",))
+REPORTS = (WINDOWS, STORM, BUGS, POSTGRES)
 # A suite as a program: it writes its report, and records each of its runs.
 SUITE = """
 import os, signal, sys
@@ -68,7 +69,8 @@ def test_page_lists_command_commit_tree_crash_points_bugs_states_and_invariants(
     assert "| approve | 1,200 |" in page
     assert "| storm | 100 kills, 12 stops | 0 | 62 | 1-3, 9 |" in page
     assert "| storm: recovery ms | 3 | 400 | 900 |" in page
-    assert "- ack before fsync\n- no fence\n" in page
+    assert "## 2 planted bugs were caught\n\n- ack before fsync\n- no fence\n" in page
+    assert "## 1 planted bugs of the engine for PostgreSQL were caught\n\n- parent not locked\n" in page
     every = len(reachability.IN_THE_LEDGER) + len(reachability.OUTSIDE)
     assert f"## 1 of {every} interesting states were reached\n\n- a process died\n- **not reached**: " in page
     assert all(f"| {name} | {words} |" in page for name, words in checker.INVARIANTS.items())
@@ -76,8 +78,8 @@ def test_page_lists_command_commit_tree_crash_points_bugs_states_and_invariants(
 
 def test_the_headline_sums_the_counts_of_all_suites() -> None:
     assert publish.headline(REPORTS) == (
-        "Tried: 1,234 crash windows, 1 death during recovery, 100 SIGKILLs of the real bot, 12 SIGSTOPs, 2 planted bugs caught. "
-        "Found: 0 violations."
+        "Tried: 1,234 crash windows, 1 death during recovery, 100 SIGKILLs of the real bot, 12 SIGSTOPs, 2 planted bugs caught, "
+        "1 planted bug of the engine for PostgreSQL caught. Found: 0 violations."
     )
 
 

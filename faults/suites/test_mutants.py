@@ -11,7 +11,8 @@ import pytest
 from faults.harness.programs import run
 from faults.mutants.model import BUGS as MODEL_BUGS
 from faults.report.reports import FOLDER_VARIABLE
-from faults.suites.mutants import BENIGN, BUGS, seeded
+from faults.suites.mutants import BENIGN, BUGS, POSTGRES, seeded
+from quotebot.sandbox.cluster import find_programs
 
 if TYPE_CHECKING:
     import subprocess
@@ -56,6 +57,18 @@ def test_every_seeded_bug_is_caught_and_no_harmless_change_is_flagged(shard: int
     assert (hunt.returncode, hunt.stderr) == (0, ""), hunt.stdout
     assert hunt.stdout.count(": caught by ") == sum(bug in BUGS for bug in chosen)
     assert hunt.stdout.count(": let pass") == sum(bug in BENIGN for bug in chosen)
+
+
+@pytest.mark.takes(30)
+@pytest.mark.timeout(300)
+def test_every_seeded_bug_of_the_engine_for_postgresql_is_caught() -> None:
+    if find_programs() is None:
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)("no PostgreSQL server is installed")
+
+    hunt = run("faults.suites.mutants", "--budget", "postgres", seconds=280, hash_seed="0")
+
+    assert (hunt.returncode, hunt.stderr) == (0, ""), hunt.stdout
+    assert hunt.stdout.count(": caught by ") == len({bug.name for bug in POSTGRES}) == len(POSTGRES) >= 12
 
 
 def test_at_least_forty_bugs_are_seeded_besides_those_of_the_model() -> None:
