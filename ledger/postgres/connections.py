@@ -19,6 +19,7 @@ from ledger.postgres.transactions import NamedStatement, PostgresTx
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from ledger.clock import Clock
     from ledger.database import Tx
     from ledger.migrations import Migration
 
@@ -26,6 +27,8 @@ T = TypeVar("T")
 BOT_LOCK: Final = 0x626F74  # advisory lock of the one active bot; "bot" in ASCII
 LOCK_CHECK_SECONDS: Final = 1.0
 LOCK_NETWORK_MS: Final = 2_000  # without an answer for so long, the session is lost
+FREE_SECONDS: Final = 2.0  # a living bot takes its lost lock again sooner
+SETTLED_SECONDS: Final = 15.0  # and its new session with a server that started or was promoted, which ended every session
 # The server releases the lock of a machine that is gone within seconds, and that of an idle bot never.
 _LOCK_SETTINGS: Final = {
     "tcp_keepalives_idle": 5,
@@ -40,6 +43,13 @@ WHERE l.locktype = 'advisory' AND l.granted AND l.classid = 0 AND l.objid = %s A
   AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())
 """
 _LAST: Final = "SELECT pid FROM epochs WHERE role = 'bot' ORDER BY epoch DESC LIMIT 1"
+_LIVE_BOT: Final = "SELECT max(epoch) FROM epochs WHERE role = 'bot' AND ended_at IS NULL AND seen_at > %s"
+# The server's timeline, and whether it has taken writes on it for some seconds: a promotion or a recovery makes a checkpoint.
+_SERVER: Final = """
+SELECT timeline, timeline = lpad(upper(to_hex(timeline_id)), 8, '0')
+  AND greatest(pg_postmaster_start_time(), checkpoint_time) < clock_timestamp() - make_interval(secs => %s)
+FROM pg_control_checkpoint(), substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) AS timeline
+"""
 _THERE: Final = "SELECT to_regclass('schema_migrations') IS NOT NULL AND to_regclass('epochs') IS NOT NULL"
 
 
@@ -83,14 +93,45 @@ def is_there(url: str) -> bool:
         return bool(value(connection, _THERE))
 
 
-def hold_bot_lock(url: str) -> BotLock | None:
-    """Take the lock of the one active bot, or return None when another process holds it."""
-    with _errors():
-        connection = _try_bot_lock(url)
-    return None if connection is None else BotLock(url, connection)
+class BotLockSearch:
+    """The attempts of one process to take the lock of the one active bot.
+
+    A free lock does not prove that its bot has ended: a failover ends every session at once, and a living bot takes its lock again
+    within seconds. So while the ledger shows a bot that was alive within the lease, the lock must be seen free for FREE_SECONDS,
+    or for SETTLED_SECONDS unless the server has run for so long.
+    """
+
+    def __init__(self, url: str, lease_ms: int, clock: Clock) -> None:
+        self._url = url
+        self._lease_ms = lease_ms
+        self._clock = clock
+        self._seen: tuple[int, str] | None = None  # the bot without its lock, and the server's timeline
+        self._free_since = 0.0
+        self.in_doubt = False  # the lock is free, and its bot may be alive
+
+    def hold(self) -> BotLock | None:
+        """Take the lock, or return None when another process holds it or may take it again."""
+        with _errors():
+            connection = _try_bot_lock(self._url, self._may_take)
+        return None if connection is None else BotLock(self._url, connection)
+
+    def _may_take(self, connection: psycopg.Connection[tuple[Any, ...]]) -> bool:
+        alive_after = self._clock.now_ms() - self._lease_ms
+        bot = value(connection, _LIVE_BOT, alive_after) if value(connection, _THERE) else None
+        if bot is None or value(connection, _HOLDER, BOT_LOCK) is not None:
+            self._seen, self.in_doubt = None, False
+            return bot is None
+        ((timeline, is_settled),) = connection.execute(_SERVER, (SETTLED_SECONDS,)).fetchall()
+        seen, now = (bot, timeline), self._clock.monotonic()
+        if seen != self._seen:
+            self._seen, self._free_since = seen, now
+        self.in_doubt = now - self._free_since < (FREE_SECONDS if is_settled else SETTLED_SECONDS)
+        return not self.in_doubt
 
 
-def _try_bot_lock(url: str) -> psycopg.Connection[tuple[Any, ...]] | None:
+def _try_bot_lock(
+    url: str, may_take: Callable[[psycopg.Connection[tuple[Any, ...]]], bool] = lambda _: True
+) -> psycopg.Connection[tuple[Any, ...]] | None:
     connection = psycopg.connect(
         url,
         autocommit=True,
@@ -100,7 +141,7 @@ def _try_bot_lock(url: str) -> psycopg.Connection[tuple[Any, ...]] | None:
         tcp_user_timeout=LOCK_NETWORK_MS,
         options=" ".join(f"-c {name}={value}" for name, value in _LOCK_SETTINGS.items()),
     )
-    if value(connection, "SELECT pg_try_advisory_lock(%s)", BOT_LOCK):
+    if may_take(connection) and value(connection, "SELECT pg_try_advisory_lock(%s)", BOT_LOCK):
         return connection
     connection.close()
     return None

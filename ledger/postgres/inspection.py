@@ -10,6 +10,7 @@ from ledger.postgres.migrations import require_order
 from ledger.postgres.sessions import TimelineLog, read_position
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     import psycopg
@@ -48,13 +49,11 @@ def risks(url: str, *, needs_standby: bool, timelines: Path) -> list[str]:
     """Return why the server could lose or confuse what it acknowledged, or this login change the audit unnoticed."""
     with connected(url) as connection:
         settings = dict(connection.execute(_SETTINGS).fetchall())
-        found = [words for name, words in _NEEDED.items() if settings[name] != "on"]
+        found = _losses(settings, needs_standby=needs_standby)
         commit = settings["synchronous_commit"]
         if commit not in _WAITING and (needs_standby or commit != "local"):
             whose = "for this role, this database or the server"
             found.append(f"synchronous_commit is {commit} {whose}: the bot's sessions override it, its migrations do not")
-        if needs_standby and not settings["synchronous_standby_names"].strip():
-            found.append("synchronous_standby_names is empty, so what is acknowledged is lost with the server's disk")
         if value(connection, "SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname = current_user"):
             found.append("the bot logs in as a superuser, who can change the audit with its guards off")
         try:
@@ -70,6 +69,12 @@ def risks(url: str, *, needs_standby: bool, timelines: Path) -> list[str]:
     return found
 
 
+def losses(url: str) -> list[str]:
+    """Return why what the bot acknowledged could be lost with the server."""
+    with connected(url) as connection:
+        return _losses(dict(connection.execute(_SETTINGS).fetchall()), needs_standby=True)
+
+
 def needless_rights(url: str) -> str | None:
     """Return which rights this login has beyond those of a bot, or None."""
     with connected(url) as connection:
@@ -82,6 +87,13 @@ def needless_rights(url: str) -> str | None:
         return None
     more = f" and {len(found) - _RIGHTS_NAMED} more" if len(found) > _RIGHTS_NAMED else ""
     return f"the bot's role has {', '.join(found[:_RIGHTS_NAMED])}{more}"
+
+
+def _losses(settings: Mapping[str, str], *, needs_standby: bool) -> list[str]:
+    found = [words for name, words in _NEEDED.items() if settings[name] != "on"]
+    if needs_standby and not settings["synchronous_standby_names"].strip():
+        found.append("synchronous_standby_names is empty, so what is acknowledged is lost with the server's disk")
+    return found
 
 
 def _changes_session(url: str, connection: psycopg.Connection[tuple[Any, ...]]) -> bool:

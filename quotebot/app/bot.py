@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from quotebot.app.installation import instance_lock
+from quotebot.app.installation import instance_lock, storage_of
 from quotebot.app.slack_surface import Front, identify, receiver_of
 from quotebot.app.workers import Core, Ports, start_core
 from quotebot.observability.health import Vitals, serve_health
@@ -53,6 +53,7 @@ async def run_bot(
             supervisor.tell(READY=1, STATUS="Waiting for the active bot to end")
         if not await stack.enter_async_context(instance_lock(settings, stop if standby else None)):
             return
+        await asyncio.to_thread(storage_of(settings).require_durability)
         core = await start_core(stack, settings, ports, stop)
         supervisor.tell(READY=1, STATUS="Recovered and delivering")
         vitals = Vitals(core.ledger, core.metrics, core.workers.tasks, core.guard)

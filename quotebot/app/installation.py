@@ -169,6 +169,7 @@ def storage_of(settings: Settings) -> Storage:
         None if password is None else password.get_secret_value(),
         settings.data_dir / MARKER,
         needs_standby=settings.ledger_durability == "quorum",
+        lease_seconds=settings.lease_seconds,
     )
 
 
@@ -257,6 +258,9 @@ async def instance_lock(settings: Settings, stop: asyncio.Event | None = None) -
         if lock is not None:
             break
         await asyncio.sleep(LOCK_LOOK_SECONDS)
+        lock = storage.hold()
+    while lock is None and stop is None and storage.in_doubt:  # seconds, after which the bot has its lock again or is dead
+        await asyncio.sleep(POLL_SECONDS)
         lock = storage.hold()
     if lock is None and stop is None:
         last = storage.holder()

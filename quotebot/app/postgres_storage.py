@@ -16,12 +16,14 @@ from ledger.audit.columns import statements as bound_statements
 from ledger.audit.events import SYSTEM_CHAIN, finish_with
 from ledger.audit.keyring import require_shared_keys
 from ledger.audit.verification import AUDIT_TABLES, verify_within
+from ledger.clock import SystemClock
 from ledger.database import DatabaseError, load_statements, replace_statements
 from ledger.migrations import Migration
 from ledger.operator.backup import NotWholeError, Progress, quiet
 from ledger.postgres import connections, inspection
 from ledger.postgres.engine import PostgresDatabase
 from ledger.postgres.sessions import FRONT, WRITER
+from quotebot.settings import ConfigurationError
 from quotebot.store import history
 from quotebot.store.columns import TABLES
 
@@ -48,12 +50,22 @@ class PostgresStorage:
     path: Final = None  # there is no file
     room_bytes: Final = 64 << 20  # free disk space for documents and logs
 
-    def __init__(self, address: str, password: str | None, marker: Path, *, needs_standby: bool = True) -> None:
+    def __init__(
+        self,
+        address: str,
+        password: str | None,
+        marker: Path,
+        *,
+        needs_standby: bool = True,
+        lease_seconds: float = 120,
+        clock: Clock | None = None,
+    ) -> None:
         self.place = address
         self._needs_standby = needs_standby
         self._url = connections.with_password(address, password)
         self._marker = marker
         self._timelines = marker.with_name(TIMELINES)
+        self._search = connections.BotLockSearch(self._url, int(lease_seconds * 1000), clock or SystemClock())
 
     def exists(self) -> bool:
         """Return true if the database holds a ledger."""
@@ -65,7 +77,12 @@ class PostgresStorage:
 
     def hold(self) -> BotLock | None:
         """Take the lock of the one active bot, or return None. Raises DatabaseError without a server."""
-        return connections.hold_bot_lock(self._url)
+        return self._search.hold()
+
+    @property
+    def in_doubt(self) -> bool:
+        """True after `hold` found the lock free, and the last bot possibly alive."""
+        return self._search.in_doubt
 
     def holder(self) -> Holder | None:
         """Return the process that holds the bot's lock, or else the last that did."""
@@ -140,6 +157,15 @@ class PostgresStorage:
     def needless_rights(self) -> str | None:
         """Return which rights the bot's role has beyond those it needs, or None."""
         return inspection.needless_rights(self._url)
+
+    def require_durability(self) -> None:
+        """Raise ConfigurationError if the server could lose what the bot acknowledges, which `local` accepts."""
+        found = inspection.losses(self._url) if self._needs_standby else []
+        if found:
+            raise ConfigurationError(
+                f"The database {self.place} could lose what the bot acknowledges: {'; '.join(found)}. Nothing was done. Change the "
+                'server\'s settings, or accept it for development with ledger_durability = "local": docs/postgresql.md.'
+            )
 
     def damage(self) -> list[str] | None:
         """Return None: the database's operator checks its pages (pg_amcheck)."""

@@ -38,6 +38,7 @@ from quotebot.jobs.rulesets import Import, RulesetAnswer, RulesetChanges, Who
 from quotebot.sandbox.world import World
 from quotebot.settings import ConfigurationError, Settings
 from quotebot.store import rulesets
+from tests.quotebot.parts import ManualClock
 from tests.quotebot.views.quote_examples import RULESET
 from tests.rig import Deal, bot_in, eventually
 
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from ledger.database import Tx
+
+LEASE_SECONDS = 100_000
 
 
 @pytest.fixture
@@ -99,6 +102,61 @@ async def test_lock_of_the_bot_is_taken_again_after_its_session_was_lost(
         await eventually(storage.holder, "its lock")
     lock.close()
     assert storage.holder() is None
+
+
+async def storage_of_a_living_bot(url: str, tmp_path: Path, clock: ManualClock) -> PostgresStorage:
+    """Return the storage of another process than the bot that a new ledger shows as alive."""
+    async with open_ledger(Settings(_env_file=None, data_dir=tmp_path / "bot", ledger_url=url)):
+        pass
+    with psycopg.connect(url) as shell:
+        epoch = "INSERT INTO epochs (role, pid, build, started_at, seen_at) VALUES ('bot', 1, '1', %s, %s)"
+        shell.execute(epoch, (clock.now_ms(), clock.now_ms()))
+    return PostgresStorage(url, None, tmp_path / "marker", lease_seconds=LEASE_SECONDS, clock=clock)
+
+
+@pytest.mark.parametrize(("settled_seconds", "needed"), [(0.0, 2.0), (1e4, 1e4)], ids=["settled", "just promoted"])
+async def test_lock_that_a_living_bot_has_lost_is_left_to_it_for_seconds(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settled_seconds: float, needed: float
+) -> None:
+    monkeypatch.setattr(connections, "SETTLED_SECONDS", settled_seconds)
+    clock = ManualClock()
+    storage = await storage_of_a_living_bot(url, tmp_path, clock)
+    bot = connections._try_bot_lock(url)
+    assert (bot is not None, storage.hold(), storage.in_doubt) == (True, None, False)
+    for _ in range(2):  # it loses its lock, and takes it again just in time
+        assert bot is not None
+        bot.close()
+        await eventually(lambda: not is_held(storage), "the end of the session")
+        assert (storage.hold(), storage.in_doubt) == (None, True)
+        clock.advance(int(needed * 1000) - 100)
+        assert (storage.hold(), storage.in_doubt) == (None, True)
+        bot = connections._try_bot_lock(url)
+        assert (bot is not None, storage.hold(), storage.in_doubt) == (True, None, False)
+    assert bot is not None
+    bot.close()
+    await eventually(lambda: not is_held(storage), "the end of the session")
+    assert storage.hold() is None
+    clock.advance(int(needed * 1000))
+    lock = storage.hold()
+    assert (lock is not None, storage.in_doubt) == (True, False)
+    assert lock is not None
+    lock.close()
+
+
+@pytest.mark.parametrize("change", ["ended_at = seen_at, end_reason = 'stopped'", f"seen_at = seen_at - {LEASE_SECONDS * 1000}"])
+async def test_lock_of_a_bot_that_has_ended_is_taken_at_once(url: str, tmp_path: Path, change: str) -> None:
+    storage = await storage_of_a_living_bot(url, tmp_path, ManualClock())
+    with psycopg.connect(url) as shell:
+        shell.execute(f"UPDATE epochs SET {change}".encode())  # noqa: S608 -- of the list above
+    lock = storage.hold()
+    assert lock is not None
+    lock.close()
+
+
+def is_held(storage: PostgresStorage) -> bool:
+    """Return true if a process holds the bot's lock."""
+    holder = storage.holder()
+    return holder is not None and holder.alive
 
 
 async def test_a_draft_that_is_discarded_is_not_activated_by_another_process_meanwhile(
@@ -305,6 +363,18 @@ async def test_data_folder_with_other_audit_keys_is_refused(url: str, tmp_path: 
     assert (await checked(settings, "audit.whole"))[0] is State.OK
 
 
+async def test_bot_does_not_start_on_a_server_that_can_lose_commits(url: str, tmp_path: Path) -> None:
+    world = World(tmp_path / "world")
+    await world.start()
+    try:
+        with pytest.raises(ConfigurationError, match=r"; synchronous_standby_names is empty.* Nothing was done\."):
+            async with bot_in(world, tmp_path / "bot", ledger_url=url):
+                pass
+    finally:
+        await world.stop()
+    assert not storage_of(Settings(_env_file=None, data_dir=tmp_path, ledger_url=url)).exists()
+
+
 def test_command_without_a_ledger_in_the_database_names_the_setting(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -373,7 +443,7 @@ async def test_a_deal_by_a_role_without_rights_to_the_audit_ends_with_a_record(u
     world = World(tmp_path / "world")
     await world.start()
     try:
-        async with bot_in(world, tmp_path / "bot", ledger_url=bot_url), ClientSession() as session:
+        async with bot_in(world, tmp_path / "bot", ledger_url=bot_url, ledger_durability="local"), ClientSession() as session:
             deal = DatabaseDeal(url, world.url, tmp_path / "bot", session)
             await deal.approved_deal()
             assert len(await deal.cards()) == 1
