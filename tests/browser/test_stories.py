@@ -469,7 +469,7 @@ async def test_a_german_deal_is_quoted_and_approved_in_german(tmp_path: Path, ch
         await page.get_by_test_id("guide-close").click()
         await shown.get_by_role("button", name="Zur Freigabe vorlegen").click()
         await reads(shown, f"Wartet auf Freigabe · {GERMAN_DEAL}")
-        await reads(shown, "Wartet auf @manager Keine Freigabe nötig mit: 10 % Rabatt (jetzt 12,5 %)")
+        await reads(shown, "Wartet auf @manager · angefragt … · fällig … Keine Freigabe nötig mit: 10 % Rabatt (jetzt 12,5 %)")
 
         await become(page, "U0MANAGER")
         await page.locator("[data-channel^=D]").click()
