@@ -303,7 +303,7 @@ def begin_generation(
     for row in tx.all("unsettled_effects"):
         _mark_uncertain(ledger, tx, now, Effect.of(row))
     doubted = tx.all("doubt_lost", lost_from=backup_made_at, now=now)
-    in_doubt: int = sum(row["state"] != EffectState.FAILED for row in doubted)
+    is_uncertain: int = sum(row["state"] != EffectState.FAILED for row in doubted)
     tx.one(
         "insert_generation",
         generation=number,
@@ -317,10 +317,10 @@ def begin_generation(
         "generation": number,
         "backup_made_at": backup_made_at,
         "backup_sha256": backup_sha256,
-        "in_doubt": in_doubt,
+        "is_uncertain": is_uncertain,
     }
     ledger.audit.append(tx, now, "ledger.restored", actor=started_by, actor_type="operator", after=details)
-    return in_doubt
+    return is_uncertain
 
 
 def _mark_uncertain(ledger: Ledger, tx: Tx, now: int, effect: Effect) -> None:

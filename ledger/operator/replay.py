@@ -131,9 +131,9 @@ def _replay_effect(ledger: Ledger, tx: Tx, order: Order, row: Row) -> ReplayResu
     newer = _newer(tx, effect)
     if newer is not None:
         return _supersede(ledger, tx, order, effect, newer)
-    in_doubt = effect.maybe_sent and effect.semantics == "append"
+    is_uncertain = effect.maybe_sent and effect.semantics == "append"
     replayed = tx.required(
-        "replay_effect_in_doubt" if in_doubt else "replay_effect",
+        "replay_effect_in_doubt" if is_uncertain else "replay_effect",
         id=effect.id,
         cycle=effect.cycle,
         failure_history=closed_cycle(row, order.build, order.actor, order.now),
@@ -144,7 +144,7 @@ def _replay_effect(ledger: Ledger, tx: Tx, order: Order, row: Row) -> ReplayResu
     )
     waiting = Effect.of(replayed)
     after = {"cycle": waiting.cycle, "handler_version": order.build}
-    _audit_replay(ledger, tx, order, effect, "reconcile" if in_doubt else "retry", after)
+    _audit_replay(ledger, tx, order, effect, "reconcile" if is_uncertain else "retry", after)
     ledger.settle_follow_ups(tx, order.now, waiting, order.follow)
     return ReplayResult(order.reference, Replay.QUEUED, effect.effect_class)
 

@@ -107,7 +107,7 @@ class BotLockSearch:
         self._clock = clock
         self._seen: tuple[int, str] | None = None  # the bot without its lock, and the server's timeline
         self._free_since = 0.0
-        self.in_doubt = False  # the lock is free, and its bot may be alive
+        self.is_uncertain = False  # the lock is free, and its bot may be alive
 
     def hold(self) -> BotLock | None:
         """Take the lock, or return None when another process holds it or may take it again."""
@@ -119,14 +119,14 @@ class BotLockSearch:
         alive_after = self._clock.now_ms() - self._lease_ms
         bot = value(connection, _LIVE_BOT, alive_after) if value(connection, _THERE) else None
         if bot is None or value(connection, _HOLDER, BOT_LOCK) is not None:
-            self._seen, self.in_doubt = None, False
+            self._seen, self.is_uncertain = None, False
             return bot is None
         ((timeline, is_settled),) = connection.execute(_SERVER, (SETTLED_SECONDS,)).fetchall()
         seen, now = (bot, timeline), self._clock.monotonic()
         if seen != self._seen:
             self._seen, self._free_since = seen, now
-        self.in_doubt = now - self._free_since < (FREE_SECONDS if is_settled else SETTLED_SECONDS)
-        return not self.in_doubt
+        self.is_uncertain = now - self._free_since < (FREE_SECONDS if is_settled else SETTLED_SECONDS)
+        return not self.is_uncertain
 
 
 def _try_bot_lock(

@@ -155,7 +155,7 @@ class Restored:
     """Result of a restore. `replaced` is the folder with the old file; `numbers` are the last skipped quote numbers by year."""
 
     generation: int
-    in_doubt: int
+    is_uncertain: int
     numbers: Mapping[int, int]
     replaced: Path | None
 
@@ -200,7 +200,7 @@ async def restore(
         await asyncio.to_thread(_prove_staged, settings, progress)
         switch.decide(path_of_ledger, disk)
         replaced = switch.finish(path_of_ledger, disk)
-    return Restored(restored.generation, restored.in_doubt, restored.numbers, replaced)
+    return Restored(restored.generation, restored.is_uncertain, restored.numbers, replaced)
 
 
 async def _prepare(
@@ -230,7 +230,7 @@ async def _prepare(
         await recovery.take_back(ledger)
 
         def work(tx: Tx) -> Restored:
-            in_doubt = recovery.begin_generation(
+            is_uncertain = recovery.begin_generation(
                 ledger,
                 tx,
                 now,
@@ -242,7 +242,7 @@ async def _prepare(
             numbers = store.skip_numbers(tx, before.last_numbers or {}, backup.manifest.made_at, now)
             history.skipped(tx, audit, numbers, actor, now)
             store.draw_open_cards(tx, audit, now, number)
-            return Restored(number, in_doubt, numbers, None)
+            return Restored(number, is_uncertain, numbers, None)
 
         restored = await database.write("restore", work, alone=True)
         await recovery.give_back(ledger)

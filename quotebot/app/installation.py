@@ -259,7 +259,7 @@ async def instance_lock(settings: Settings, stop: asyncio.Event | None = None) -
             break
         await asyncio.sleep(LOCK_LOOK_SECONDS)
         lock = storage.hold()
-    while lock is None and stop is None and storage.in_doubt:  # seconds, after which the bot has its lock again or is dead
+    while lock is None and stop is None and storage.is_uncertain:  # seconds, after which the bot has its lock again or is dead
         await asyncio.sleep(POLL_SECONDS)
         lock = storage.hold()
     if lock is None and stop is None:

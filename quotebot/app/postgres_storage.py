@@ -80,9 +80,9 @@ class PostgresStorage:
         return self._search.hold()
 
     @property
-    def in_doubt(self) -> bool:
+    def is_uncertain(self) -> bool:
         """True after `hold` found the lock free, and the last bot possibly alive."""
-        return self._search.in_doubt
+        return self._search.is_uncertain
 
     def holder(self) -> Holder | None:
         """Return the process that holds the bot's lock, or else the last that did."""

@@ -49,7 +49,7 @@ class SqliteStorage:
     """The ledger of an installation in the file at `path`, with the schema and the statements of this build."""
 
     room_bytes: Final = 4 * BALLAST_BYTES  # free disk space that a bot needs
-    in_doubt: Final = False  # the kernel releases the lock of an ended bot, and no other
+    is_uncertain: Final = False  # the kernel releases the lock of an ended bot, and no other
 
     def __init__(self, path: Path, migrations: Sequence[Migration], statements: Mapping[str, str]) -> None:
         self.path = path

@@ -269,12 +269,12 @@ async def restore(
     replaced = None if done.replaced is None else str(done.replaced.absolute())
     if json_output:
         numbers = {str(year): last for year, last in done.numbers.items()}
-        told = {"generation": done.generation, "in_doubt": done.in_doubt, "numbers_after": numbers, "replaced": replaced}
+        told = {"generation": done.generation, "is_uncertain": done.is_uncertain, "numbers_after": numbers, "replaced": replaced}
         print(json.dumps({"schema_version": 1, **told}, indent=2))
         return exits.OK
     after = ", ".join(f"{last:,} ({year})" for year, last in done.numbers.items())
     print(f"The ledger is the one of {chosen.manifest.made}, generation {done.generation}. Quote numbers go on after {after}.")
-    print(f"{done.in_doubt:,} effects are in doubt: the bot looks for each before it does it again. Start it: quotebot run")
+    print(f"{done.is_uncertain:,} effects are in doubt: the bot looks for each before it does it again. Start it: quotebot run")
     print(f"The ledger that was replaced: {replaced}")
     return exits.OK
 

@@ -92,8 +92,8 @@ def typed_number(text: str) -> Decimal | None:
 
 def typed_whole(text: str) -> int | None:
     """Read "1500" or "1,500"; None if it is no whole number. Where the comma is the decimal sign, "1,500" is in doubt."""
-    in_doubt = _current.decimal == "," and _TWO_WAYS.fullmatch(text)
-    return int(text.replace(",", "")) if _WHOLE.fullmatch(text) and not in_doubt else None
+    is_uncertain = _current.decimal == "," and _TWO_WAYS.fullmatch(text)
+    return int(text.replace(",", "")) if _WHOLE.fullmatch(text) and not is_uncertain else None
 
 
 def percent(number: str) -> str:

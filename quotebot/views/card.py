@@ -567,6 +567,6 @@ def _undelivered(effect: PendingEffect) -> str:
             skipped = N_("{name} skipped: {reason}") if why else N_("{name} skipped")
             return f"🚫 {_(skipped, name=_(texts.name), reason=why)}"
         case "in doubt":
-            return f"❔ {_(texts.in_doubt)}"
+            return f"❔ {_(texts.is_uncertain)}"
         case state:
             return f"⏳ {_(texts.retrying)}" if state == "retrying" else f"⏳ {_(texts.doing)}…"

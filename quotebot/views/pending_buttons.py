@@ -39,7 +39,7 @@ class EffectTexts:
     name: str
     doing: str
     retrying: str
-    in_doubt: str
+    is_uncertain: str
     paused: str
     missing: str
     skipping: str

@@ -122,23 +122,23 @@ async def test_lock_that_a_living_bot_has_lost_is_left_to_it_for_seconds(
     clock = ManualClock()
     storage = await storage_of_a_living_bot(url, tmp_path, clock)
     bot = connections._try_bot_lock(url)
-    assert (bot is not None, storage.hold(), storage.in_doubt) == (True, None, False)
+    assert (bot is not None, storage.hold(), storage.is_uncertain) == (True, None, False)
     for _ in range(2):  # it loses its lock, and takes it again just in time
         assert bot is not None
         bot.close()
         await eventually(lambda: not is_held(storage), "the end of the session")
-        assert (storage.hold(), storage.in_doubt) == (None, True)
+        assert (storage.hold(), storage.is_uncertain) == (None, True)
         clock.advance(int(needed * 1000) - 100)
-        assert (storage.hold(), storage.in_doubt) == (None, True)
+        assert (storage.hold(), storage.is_uncertain) == (None, True)
         bot = connections._try_bot_lock(url)
-        assert (bot is not None, storage.hold(), storage.in_doubt) == (True, None, False)
+        assert (bot is not None, storage.hold(), storage.is_uncertain) == (True, None, False)
     assert bot is not None
     bot.close()
     await eventually(lambda: not is_held(storage), "the end of the session")
     assert storage.hold() is None
     clock.advance(int(needed * 1000))
     lock = storage.hold()
-    assert (lock is not None, storage.in_doubt) == (True, False)
+    assert (lock is not None, storage.is_uncertain) == (True, False)
     assert lock is not None
     lock.close()
 

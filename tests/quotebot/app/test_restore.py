@@ -147,7 +147,7 @@ def kept(origin: Path, tmp_path: Path) -> Kept:
 
 def test_restore_makes_unsettled_effects_uncertain_and_dependents_check_first(kept: Kept) -> None:
     done = kept.put_back()
-    assert (done.generation, done.in_doubt) == (2, 5)
+    assert (done.generation, done.is_uncertain) == (2, 5)
     effects = kept.rows("SELECT id, class, state, maybe_sent, look_first, attempts, claims, lost_from FROM effects ORDER BY id")
     assert [(row["id"], row["state"], row["look_first"]) for row in effects] == [
         (1, "uncertain", 0),
@@ -166,7 +166,7 @@ def test_a_generation_says_where_it_comes_from_in_its_row_and_in_the_audit(kept:
     (row,) = kept.rows("SELECT * FROM generations")
     assert (row["generation"], row["backup_sha256"], row["last_operation_id"]) == (2, kept.backup.manifest.sha256, 3)
     (event,) = kept.rows("SELECT actor, actor_type, after FROM audit_events WHERE event_type = 'ledger.restored'")
-    assert (event["actor"], event["actor_type"], json.loads(event["after"])["in_doubt"]) == ("operator", "operator", 5)
+    assert (event["actor"], event["actor_type"], json.loads(event["after"])["is_uncertain"]) == ("operator", "operator", 5)
     again = kept.put_back()
     assert again.generation == 3, "the ledger that is replaced had a second one already"
     with closing(sqlite3.connect(kept.settings.ledger_path)) as ledger, pytest.raises(sqlite3.IntegrityError, match="as it began"):
