@@ -235,6 +235,7 @@ def connect(url: str) -> psycopg.Connection[tuple[Any, ...]]:
         application_name="quotebot cli",
         target_session_attrs="read-write",
         connect_timeout=CONNECT_SECONDS,
+        prepare_threshold=None,  # behind a pooler, a prepared statement may be another session's
     )
 
 
