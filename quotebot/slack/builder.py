@@ -1,8 +1,9 @@
 """Listeners of an open quote builder: the product menu, and the redrawing of the form after each change. They record nothing.
 
 The form shows its total and its approvals before it is sent: a pure computation within Slack's three seconds. Slack redraws a view
-only if it has the hash that the change was made in. Fast typing sends several changes with one hash, so a hash that the bot itself
-has replaced counts as that of its last redraw. A redraw that Slack refuses all the same is left out: the next change follows.
+only if it has the hash that the change was made in. Fast typing and quick clicks send several changes with one hash, so a change
+made in a form that the bot has redrawn since is applied to the form as last redrawn, with the input that came with the newest
+change. A redraw that Slack refuses all the same is left out: the next change follows.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from quotebot.domain.access import Sight, may_see
+from quotebot.domain.access import Sight, may_look_up, may_see
 from quotebot.domain.language import _
 from quotebot.slack.builder_input import customer_of, previewed
 from quotebot.slack.gate import viewer_of
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from quotebot.views.builder import Carried
 
 Body = dict[str, Any]
-FORMS_REMEMBERED: Final = 1_000
+FORMS_REMEMBERED: Final = 100  # a form that nobody changes quickly needs no memory
 HASHES_REMEMBERED: Final = 50  # of one form; older changes no longer arrive
 
 
@@ -53,15 +54,15 @@ async def edited_version(surface: Surface, view: Mapping[str, Any], context: Any
 
 @dataclass(slots=True)
 class Drawn:
-    """An open form as this process has redrawn it: the view's hash and blocks, and the time of the newest change.
+    """An open form as this process has last redrawn it, and the time and the input of the newest change.
 
-    The hash is None if the last redraw was refused or not answered. `replaced` are the hashes before the redraws.
+    `replaced` are the hashes before the redraws.
     """
 
     newest: str = ""
-    view_hash: str | None = None
+    state: Any = None
+    view: Mapping[str, Any] = field(default_factory=dict)
     replaced: deque[str] = field(default_factory=lambda: deque(maxlen=HASHES_REMEMBERED))
-    block_ids: tuple[object, ...] = ()
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # one redraw at a time
 
 
@@ -82,45 +83,60 @@ class QuoteBuilder:
 
     async def on_change(self, ack: Any, body: Body, context: Any) -> None:
         """Handle a change of a field or a button in the form: redraw it with the total as it is now."""
-        view = body["view"]
+        view, action = body["view"], body["actions"][0]
         carried = builder.carried_by(view.get("private_metadata") or "")
         viewer = await viewer_of(context)
-        if carried is not None:
+        if carried is not None and (action["action_id"] != forms.FOUND or (may_look_up(viewer) and _fits(action))):
             quote = await edited_version(self.surface, view, context)
             if "q" not in carried.stored or quote is not None:
-                rules, action = await self.surface.rules_now(), body["actions"][0]
-                drawn = _changed(view, carried, action, rules)
-                filled = {**drawn, "state": view.get("state")}
-                rules = await self.surface.rules_for(rules, *customer_of(filled, rules, quote))
-                now, notice = self.surface.ledger.clock.now_ms(), _notice(carried, drawn, action)
-                anew = previewed(filled, rules, now, quote, notice)
-                await self._redraw(viewer.user, view, str(action.get("action_ts") or ""), anew)
+                await self._redraw(viewer.user, view, action, quote)
         await ack()
 
-    async def _redraw(self, person: str, view: Mapping[str, Any], action_ts: str, anew: Json) -> None:
+    async def _redraw(self, person: str, view: Mapping[str, Any], action: Body, quote: Quote | None) -> None:
         """Redraw the form. A change that adds and removes no block is dropped if a newer one waits, which redraws it too."""
         drawn = self.drawn.setdefault(view["id"], Drawn())
         self.drawn.move_to_end(view["id"])
         while len(self.drawn) > FORMS_REMEMBERED:
             self.drawn.popitem(last=False)
-        drawn.newest = max(drawn.newest, action_ts)
+        made_at = str(action.get("action_ts") or "")
+        if made_at >= drawn.newest:
+            drawn.newest, drawn.state = made_at, view.get("state")
+        rules = await self.surface.rules_now()
         async with drawn.lock:
-            if action_ts < drawn.newest and _ids(anew) == _ids(view):
+            before = drawn.view if view["hash"] in drawn.replaced else view
+            carried = builder.carried_by(before["private_metadata"])
+            assert carried is not None  # noqa: S101 -- the caller has checked the form, and the bot drew the other
+            anew = self._changed(before, carried, action, rules)
+            if made_at < drawn.newest and _ids(anew) == _ids(before):
                 return
-            view_hash = view["hash"]
-            if view_hash in drawn.replaced:
-                if drawn.view_hash is None or drawn.block_ids != _ids(view):
-                    return  # Slack would refuse it
-                view_hash = drawn.view_hash
-            drawn.view_hash = await self.surface.redraw(person, {**view, "hash": view_hash}, anew)
-            if drawn.view_hash:
-                drawn.replaced.append(view_hash)
-                drawn.block_ids = _ids(anew)
+            filled = {**anew, "state": drawn.state}
+            rules = await self.surface.rules_for(rules, *customer_of(filled, rules, quote))
+            anew = previewed(filled, rules, self.surface.ledger.clock.now_ms(), quote, _notice(carried, anew, action))
+            view_hash = await self.surface.redraw(person, before, anew)
+            if view_hash:
+                drawn.replaced.append(before["hash"])
+                drawn.view = {**anew, "id": view["id"], "hash": view_hash}
+
+    def _changed(self, view: Mapping[str, Any], carried: Carried, action: Body, rules: Rules) -> Json:
+        """Return the form with the blocks that an action adds or removes."""
+        if action["action_id"] == forms.FOUND and self.surface.opportunities is not None:
+            return forms.with_opportunities(view, _chosen(action)) or forms.drawn_again(view, carried.stored, view["blocks"])
+        return _changed(view, carried, action, rules)
+
+
+def _chosen(action: Body) -> Any:
+    return (action.get("selected_option") or {}).get("value")
+
+
+def _fits(action: Body) -> bool:
+    """Return whether the form can hold the name of a chosen account."""
+    chosen = _chosen(action)
+    return chosen is None or (isinstance(chosen, str) and len(chosen) <= forms.ACCOUNT_CHARACTERS_MAX)
 
 
 def _notice(before: Carried, drawn: Json, action: Body) -> str:
     """Return why a chosen product got no line, or a line not the fields that were asked for; empty if they are there."""
-    chosen = (action.get("selected_option") or {}).get("value")
+    chosen = _chosen(action)
     row = builder_fields.row_of(str(action["action_id"]))
     if row is not None:
         asked = {builder_fields.PRICED: builder_fields.price_block, builder_fields.OPTIONAL: builder_fields.optional_block}
@@ -139,7 +155,7 @@ def _ids(view: Mapping[str, Any]) -> tuple[object, ...]:
 def _changed(view: Mapping[str, Any], carried: Carried, action: Body, rules: Rules) -> Json:
     """Return the form with the blocks that an action adds or removes."""
     action_id = str(action["action_id"])
-    chosen = str((action.get("selected_option") or {}).get("value") or "")
+    chosen = str(_chosen(action) or "")
     row = builder_fields.row_of(action_id)
     if action_id in (TERMS, PARTIES):
         return builder.with_details(view, carried, action_id, rules.ruleset, rules.policy)
@@ -171,3 +187,4 @@ def register_builder(app: AsyncApp, surface: Surface) -> None:
     listeners = QuoteBuilder(surface)
     app.options(builder_fields.PRODUCTS)(listeners.on_products)
     app.action(builder_fields.LIVE)(listeners.on_change)
+    app.action(forms.FOUND)(listeners.on_change)

@@ -5,7 +5,7 @@ mirror answers, and the result states the mirror's time (`as_of`). Without a mir
 name instead.
 
 When Slack requests the entries of one menu, it does not send the choice made in another. So choosing an account redraws the form
-with the menu of its opportunities, and stores the account's name in the form's metadata.
+with the menu of its opportunities, and stores the account's name in the form's metadata (slack/builder.py).
 """
 
 from __future__ import annotations
@@ -22,12 +22,10 @@ from quotebot.domain.access import Sight, may_look_up, may_see
 from quotebot.domain.language import _
 from quotebot.domain.pricing.engine import clipped
 from quotebot.domain.quotes.quote import utc_text
-from quotebot.slack.builder_input import customer_of, previewed
 from quotebot.slack.gate import viewer_of
 from quotebot.store import quotes as store
 from quotebot.store.crm_mirror import Found
 from quotebot.views.blocks import Json, option, parse_button_value, plain
-from quotebot.views.builder import carried_by
 from quotebot.views.forms import (
     ACCOUNT_CHARACTERS_MAX,
     CONTACT,
@@ -38,7 +36,6 @@ from quotebot.views.forms import (
     account_of,
     account_options,
     opportunity_options,
-    with_opportunities,
 )
 
 if TYPE_CHECKING:
@@ -171,23 +168,6 @@ class CrmMenus:
         options = [] if found is None else opportunity_options(found.rows)
         await ack(**_answer(options, None if found is None else found.as_of))
 
-    async def on_account(self, ack: Any, body: Body, context: Any) -> None:
-        """Handle the choice of an account: redraw the form with the menu of its opportunities, and what it costs this customer."""
-        before, rules = body["view"], self.surface.rules
-        if may_look_up(await viewer_of(context)):
-            chosen = (body["actions"][0].get("selected_option") or {}).get("value")
-            fits = chosen is None or (isinstance(chosen, str) and len(chosen) <= ACCOUNT_CHARACTERS_MAX)
-            view: Json | None = before if fits and rules.account_segments is not None else None
-            if fits and self.surface.opportunities is not None:
-                view = with_opportunities(before, chosen)
-            if view is not None and rules.account_segments is not None and carried_by(view["private_metadata"]) is not None:
-                rules, filled = await self.surface.rules_now(), {**view, "state": before.get("state")}
-                rules = await self.surface.rules_for(rules, *customer_of(filled, rules, None))
-                view = previewed(filled, rules, self.surface.ledger.clock.now_ms(), None)
-            if view is not None:
-                await self.surface.redraw(body["user"]["id"], before, view)
-        await ack()
-
     async def on_contacts(self, ack: Any, body: Body, context: Any) -> None:
         """Acknowledge with the contacts of the quote's customer from the mirror; with none without a mirror or full sight."""
         value = parse_button_value(body["view"].get("private_metadata") or "")
@@ -213,7 +193,6 @@ def register_crm_menus(app: AsyncApp, surface: Surface) -> None:
     app.options(FOUND)(menus.on_accounts)
     app.options(OFFERED)(menus.on_opportunities)
     app.options(CONTACT)(menus.on_contacts)
-    app.action(FOUND)(menus.on_account)
     app.action(OFFERED)(_noted)
 
 

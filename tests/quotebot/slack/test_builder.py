@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass, field, replace
 from datetime import date
 from decimal import Decimal
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import pytest
@@ -23,7 +24,7 @@ from quotebot.slack.builder_input import previewed
 from quotebot.slack.form_input import Filled, Form, read_form
 from quotebot.views import builder, builder_fields
 from quotebot.views.builder_details import PARTIES, TERMS
-from quotebot.views.forms import with_opportunities
+from quotebot.views.forms import FOUND, block_of, with_opportunities
 from quotebot.views.product_messages import price_words, products_text
 from tests.quotebot.domain.ruleset_parts import book, document, product
 from tests.quotebot.parts import POLICY, RULES
@@ -397,8 +398,16 @@ class Redrawn:
     """A surface whose Slack refuses a view with an outdated hash."""
 
     view_hash: str = "h0"
-    feet: list[str] = field(default_factory=list)
+    drawn: list[dict[str, Any]] = field(default_factory=list)
     loses_answer: bool = False
+    opportunities: object = None
+    ledger: Any = field(default_factory=lambda: SimpleNamespace(clock=SimpleNamespace(now_ms=lambda: MORNING)))
+
+    async def rules_now(self) -> Rules:
+        return RULES
+
+    async def rules_for(self, rules: Rules, *_customer: object) -> Rules:
+        return rules
 
     async def redraw(self, person: str, view: dict[str, Any], anew: dict[str, Any]) -> str | None:
         assert person == "U0REP"
@@ -406,33 +415,99 @@ class Redrawn:
         await asyncio.sleep(0)
         if before != self.view_hash:
             return None
-        self.feet.append(foot(anew))
-        self.view_hash = f"h{len(self.feet)}"
+        self.drawn.append(anew)
+        self.view_hash = f"h{len(self.drawn)}"
         return None if self.loses_answer else self.view_hash
+
+
+def one_line_form() -> dict[str, Any]:
+    form = builder.create_form(
+        "C0SALES", RULESET, builder.Draft("Acme", (LineRequest("pro", 1),)), policy=POLICY, lookup=True, opportunities=True
+    )
+    return {**form, "id": "V1", "hash": "h0"}
+
+
+def action(number: int, action_id: str, chosen: str | None = None) -> dict[str, Any]:
+    """Return an action, later than those with lower numbers."""
+    return {"action_id": action_id, "action_ts": f"{number}.0", "selected_option": {"value": chosen} if chosen else None}
 
 
 async def test_fast_typing_ends_with_the_total_of_the_last_character() -> None:
     slack = Redrawn()
     listeners = QuoteBuilder(cast("Any", slack))
-    view = {**builder.create_form("C0SALES", RULESET, builder.Draft("Acme", (LineRequest("pro", 1),))), "id": "V1", "hash": "h0"}
     typing = [
-        listeners._redraw("U0REP", view, f"{number}.0", filled(view, **{"row.0.quantity": quantity}))
+        listeners._redraw("U0REP", typed(one_line_form(), **{QUANTITY: quantity}), action(number, QUANTITY), None)
         for number, quantity in enumerate(("1", "15", "150"))
     ]
     await asyncio.gather(typing[0], typing[2], typing[1])
-    assert "10,800.00" in slack.feet[-1]
-    assert len(slack.feet) <= len(typing)
+    assert "10,800.00" in foot(slack.drawn[-1])
+    assert len(slack.drawn) <= len(typing)
+
+
+QUANTITY: Final = "row.0.quantity"
+OFFERED: Final = block_of("Acme Corp")
+GROUPS: Final = (action(1, TERMS), action(2, PARTIES))
+# Quick clicks -> blocks that they add, blocks that they remove.
+QUICK: Final[dict[str, tuple[tuple[dict[str, Any], ...], set[str], set[str]]]] = {
+    "two groups": (GROUPS, {"billing", "deal.po_number"}, {TERMS, PARTIES}),
+    "one group twice": ((GROUPS[0], action(2, TERMS)), {"billing", PARTIES}, {TERMS}),
+    "two products in one menu": (
+        (action(1, "product.1", "sso"), action(2, "product.1", "support")),
+        {QUANTITY, "row.1.quantity", "row.2.quantity", "product.3"},
+        {"product.1", "product.2"},
+    ),
+    "a product and the menu of another line": (
+        (action(1, "product.1", "sso"), action(2, "row.0.more", "price")),
+        {"row.0.price", "row.0.reason", "row.1.quantity"},
+        {"row.0.discount"},
+    ),
+    "a line out, and its price": (
+        (action(1, "row.0.more", "remove"), action(2, "row.0.more", "price")),
+        {"product.1"},
+        {"row.0", QUANTITY, "row.0.price"},
+    ),
+    "a group between two terms": (
+        (action(1, "term", "other"), action(2, PARTIES), action(3, "term", "24")),
+        {"deal.po_number"},
+        {"months", PARTIES},
+    ),
+    "an account and a product": (
+        (action(1, FOUND, "Acme Corp"), action(2, "product.1", "sso")),
+        {OFFERED, "row.1.quantity"},
+        set(),
+    ),
+}
+
+
+@pytest.mark.parametrize(("clicks", "added", "removed"), QUICK.values(), ids=QUICK)
+async def test_quick_clicks_all_take_effect(clicks: tuple[dict[str, Any], ...], added: set[str], removed: set[str]) -> None:
+    slack = Redrawn(opportunities=object())
+    listeners = QuoteBuilder(cast("Any", slack))
+    await asyncio.gather(*(listeners._redraw("U0REP", one_line_form(), click, None) for click in clicks))
+    (*_, last) = slack.drawn
+    assert added <= set(blocks_of(last))
+    assert not removed & set(blocks_of(last))
+    assert view_problems(last) == []
+
+
+async def test_a_click_that_arrives_late_shows_the_newest_input() -> None:
+    slack = Redrawn()
+    listeners = QuoteBuilder(cast("Any", slack))
+    newest = typed(one_line_form(), **{QUANTITY: "150"})
+    await listeners._redraw("U0REP", newest, action(2, QUANTITY), None)
+    await listeners._redraw("U0REP", typed(one_line_form(), **{QUANTITY: "1"}), GROUPS[0], None)
+    assert "billing" in blocks_of(slack.drawn[-1])
+    assert "10,800.00" in foot(slack.drawn[-1])
 
 
 async def test_the_total_goes_on_after_a_lost_answer_and_after_a_foreign_redraw() -> None:
     slack = Redrawn()
     listeners = QuoteBuilder(cast("Any", slack))
-    form = {**builder.create_form("C0SALES", RULESET, builder.Draft("Acme", (LineRequest("pro", 1),))), "id": "V1"}
 
     async def change(number: int) -> int:
-        anew = filled(form, **{"row.0.quantity": f"{number}"})
-        await listeners._redraw("U0REP", {**form, "hash": slack.view_hash}, f"{number}.0", anew)
-        return len(slack.feet)
+        view = {**typed(one_line_form(), **{QUANTITY: f"{number}"}), "hash": slack.view_hash}
+        await listeners._redraw("U0REP", view, action(number, QUANTITY), None)
+        return len(slack.drawn)
 
     assert await change(1) == 1
     slack.loses_answer = True
@@ -441,6 +516,15 @@ async def test_the_total_goes_on_after_a_lost_answer_and_after_a_foreign_redraw(
     assert await change(3) == 3
     slack.view_hash = "drawn by another replica"
     assert await change(4) == 4
+
+
+async def test_a_click_in_a_form_that_another_replica_has_redrawn_is_refused() -> None:
+    slack = Redrawn()
+    listeners = QuoteBuilder(cast("Any", slack))
+    await listeners._redraw("U0REP", one_line_form(), GROUPS[0], None)
+    slack.view_hash = "drawn by another replica"
+    await listeners._redraw("U0REP", one_line_form(), GROUPS[1], None)
+    assert len(slack.drawn) == 1
 
 
 def test_a_field_over_its_limit_is_not_parsed_for_the_total(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -487,6 +571,13 @@ async def test_a_quote_is_built_line_by_line_with_a_live_total(deal: Deal) -> No
     await deal.post("submit", **person, values={})
     await deal.settled()
     assert f"{FIRST_QUOTE} v2" in (await deal.card())["text"]
+
+
+async def test_two_groups_opened_at_once_are_both_shown(deal: Deal) -> None:
+    await deal.slash("new")
+    person: dict[str, Any] = {"user": "U0REP", "view_id": (await opened(deal))["id"]}
+    await asyncio.gather(*(deal.post("action", **person, action_id=group) for group in (TERMS, PARTIES)))
+    assert {"billing", "deal.po_number"} <= set(blocks_of(await opened(deal)))
 
 
 def test_an_emptied_field_removes_its_term_and_unused_groups_are_buttons() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -15,10 +16,11 @@ from adapters.slack.api import Identity
 from adapters.slack.block_kit import view_problems
 from quotebot.commands.payloads import CreateByForm
 from quotebot.domain.quotes.quote import ChosenOpportunity
+from quotebot.slack.builder_input import previewed
 from quotebot.slack.crm_menus import AWAY_SECONDS, AccountLookup, OpportunityLookup
 from quotebot.slack.form_input import Filled, Form, read_form
 from quotebot.slack.receiver import Envelopes, bolt_app
-from quotebot.slack.surface import Surface
+from quotebot.slack.surface import Looked, Surface
 from quotebot.store.crm_mirror import Found
 from quotebot.views import builder, forms
 from tests.quotebot.access_parts import OpenGate
@@ -71,7 +73,11 @@ class Redrawn:
 def surface(org: Org, slack: Redrawn | None = None) -> Surface:
     clock = ManualClock()
     lookups = {"lookup": AccountLookup(org.accounts, clock), "opportunities": OpportunityLookup(org.find, clock)}
-    return Surface(NOBODY, NOBODY, cast("Any", slack), RULES, NOBODY, NOBODY, cast("Any", OpenGate()), **cast("Any", lookups))
+    ledger, active = cast("Any", SimpleNamespace(clock=clock)), cast("Any", SimpleNamespace(known=RULESET))
+    looked = Looked(clock.monotonic())
+    return Surface(
+        *(NOBODY, ledger, cast("Any", slack), RULES, active, NOBODY, cast("Any", OpenGate()), looked), **cast("Any", lookups)
+    )
 
 
 async def answer(surface: Surface, payload: Mapping[str, Any]) -> Any:
@@ -116,9 +122,7 @@ async def test_choosing_an_account_draws_the_form_anew_with_the_menu_of_its_oppo
     other = forms.with_opportunities(view, "Bolt")
     assert other is not None
     assert [block["block_id"] for block in other["blocks"]][1:3] == [forms.block_of("Bolt"), forms.ACCOUNT]
-    assert forms.with_opportunities(other, None) == {
-        name: value for name, value in opened().items() if name not in ("id", "hash", "root_view_id", "state")
-    }
+    assert forms.with_opportunities(other, None) == previewed(opened(), RULES, MORNING, None)
 
 
 async def test_the_menu_offers_what_is_open_with_its_day_and_stage() -> None:
