@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from faults.report.reports import Report, keep_as
+from faults.cluster.servers import KINDS
 from faults.suites import failover
-from faults.suites.failover import KINDS, kinds_of, main, run_chunk
+from faults.suites.failover import kinds_of, main, run_chunk
 from quotebot.sandbox.cluster import find_programs
 
 if TYPE_CHECKING:
