@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import psycopg
 
 from ledger.database import DatabaseError, Health, NotRecorded, OutcomeUnknown
+from ledger.postgres.clock import SERVER_TIME, DatabaseClock
 from ledger.postgres.marks import WriterMark
 from ledger.postgres.sessions import READER, WRITER, Address, Limits, Session, Watchdog
 from ledger.postgres.transactions import NamedStatement, PostgresTx
@@ -93,10 +94,11 @@ class PostgresDatabase:
             return session
 
         runner = BatchWriter(connect_writer, address.is_former, WriterMark(writer), prepared, clock, finish, binding)
-        reader = SnapshotReader(address, f"quotebot {writer} reads", prepared)
+        reader = SnapshotReader(address, f"quotebot {writer} reads", prepared, clock)
         try:
             await asyncio.to_thread(runner.open)
             await reader.open()
+            await reader.read(lambda _: None)
         except (psycopg.Error, DatabaseError) as error:
             runner.close()
             await reader.close()
@@ -167,7 +169,9 @@ class PostgresDatabase:
         return await self._reader.read(work)
 
     async def tend(self) -> None:
-        """Do nothing: the server does its own periodic work."""
+        """Read, so that a process that seldom does has the server's time."""
+        with contextlib.suppress(NotRecorded):
+            await self.read(lambda _: None)
 
     async def close(self) -> None:
         """Finish the queued writes and close the sessions."""
@@ -246,12 +250,16 @@ class PostgresDatabase:
 
 
 class SnapshotReader:
-    """The session for reads, on a thread of its own. It leaves a former primary as soon as another session knows the new one."""
+    """The session for reads, on a thread of its own. It leaves a former primary as soon as another session knows the new one.
 
-    def __init__(self, address: Address, name: str, statements: Mapping[str, NamedStatement]) -> None:
+    Each read compares the clock with the server, if it is a DatabaseClock.
+    """
+
+    def __init__(self, address: Address, name: str, statements: Mapping[str, NamedStatement], clock: Clock) -> None:
         self._address = address
         self._connect = partial(address.connect, name=name, limits=READER, writes=False)
         self._statements = statements
+        self._clock = clock if isinstance(clock, DatabaseClock) else None
         self._beside = ThreadPoolExecutor(1, "ledger-reader")
         self.session: Session | None = None
         self.busy = 0  # reads that were asked for and have not ended
@@ -289,7 +297,8 @@ class SnapshotReader:
             session: Session | None = None
             try:
                 session = self._current()
-                session.run("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                begin = partial(_begin, session)
+                self._clock.compare(begin) if self._clock is not None else begin()
                 tx = PostgresTx(session, self._statements, None)
                 try:
                     found = work(tx)
@@ -309,3 +318,9 @@ class SnapshotReader:
                 time.sleep(RETRY_SECONDS)
             else:
                 return found
+
+
+def _begin(session: Session) -> float:
+    """Begin a snapshot; return the server's time."""
+    ((now_ms,),) = session.run(f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {SERVER_TIME}")
+    return float(now_ms)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from ledger.database import DatabaseError
+from ledger.postgres.clock import SERVER_TIME, skew
 from ledger.postgres.connections import connect, connected, value
 from ledger.postgres.migrations import require_order
 from ledger.postgres.sessions import TimelineLog, read_position
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     import psycopg
@@ -73,6 +74,14 @@ def losses(url: str) -> list[str]:
     """Return why what the bot acknowledged could be lost with the server."""
     with connected(url) as connection:
         return _losses(dict(connection.execute(_SETTINGS).fetchall()), needs_standby=True)
+
+
+def clock_skew_ms(url: str, now_ms: Callable[[], int]) -> int:
+    """Return how far at least the clock `now_ms` (Unix ms) is ahead of the server's; negative: behind."""
+    with connected(url) as connection:
+        before_ms = now_ms()
+        server_ms = float(value(connection, SERVER_TIME))
+        return skew(before_ms, server_ms, now_ms())
 
 
 def needless_rights(url: str) -> str | None:

@@ -28,7 +28,7 @@ import structlog
 from adapters.slack.api import Identity
 from ledger.ledger import Ledger
 from quotebot.app.clients import build_performer, connect_outside
-from quotebot.app.installation import IngressEndedError, claim_settings, load_rules, open_audit, open_database, speak
+from quotebot.app.installation import IngressEndedError, claim_settings, load_rules, open_audit, open_database, speak, storage_of
 from quotebot.app.slack_surface import Front, receiver_of
 from quotebot.app.workers import Ports
 from quotebot.slack.connections import LinkDisabledError, TokenRefusedError
@@ -304,7 +304,7 @@ async def _serve(settings: Settings, end: socket.socket, board: Board) -> None:
         heard = await wire.receive()
         if heard is None:  # the bot ended before it was ready
             return
-        ports, tally = Ports(), _Counters()
+        ports, tally = Ports(clock=storage_of(settings).clock()), _Counters()
         ledger = await _open_ledger(stack, settings, ports, on_reserved=_WakeUp(wire))
         performer = build_performer(settings, ledger, outside.adapters)
         front = Front(ledger, outside, rules, performer, tally, Precedence(ports.clock, board))

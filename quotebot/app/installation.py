@@ -24,7 +24,6 @@ from ledger.audit.columns import statements as bound_statements
 from ledger.audit.events import Audit
 from ledger.audit.keyring import key_files, load_keyring
 from ledger.audit.proof import KEY_NAME
-from ledger.clock import SystemClock
 from ledger.database import load_statements
 from ledger.gates import Breaker
 from ledger.ledger import Ledger
@@ -190,7 +189,7 @@ async def open_ledger(
 
     `database` opens it in place of `open_database` (fault tests).
     """
-    clock = clock or SystemClock()
+    clock = clock or storage_of(settings).clock()
     audit = open_audit(settings, terminal_user=terminal_user)
     migrating: list[str] = []
     lock = storage_of(settings).hold()  # while no bot runs, the schema may be migrated

@@ -21,6 +21,7 @@ from ledger.database import DatabaseError, load_statements, replace_statements
 from ledger.migrations import Migration
 from ledger.operator.backup import NotWholeError, Progress, quiet
 from ledger.postgres import connections, inspection
+from ledger.postgres.clock import SKEW_MS_MAX, DatabaseClock
 from ledger.postgres.engine import PostgresDatabase
 from ledger.postgres.sessions import FRONT, WRITER
 from quotebot.settings import ConfigurationError
@@ -139,6 +140,15 @@ class PostgresStorage:
         """Return a description of the schema. Raises DatabaseError with the defect unless it is that of this build."""
         connections.check_schema(self._url, migrations())
         return "it is of this build, its schema is unchanged"
+
+    def clock(self) -> Clock:
+        """Return a clock for a process that opens the ledger: the server's, which every such process shares."""
+        return DatabaseClock()
+
+    def clock_skew_ms(self, now_ms: Callable[[], int]) -> int | None:
+        """Return how far at least this machine's clock `now_ms` is ahead of the server's (negative: behind), if that is too far."""
+        found = inspection.clock_skew_ms(self._url, now_ms)
+        return found if abs(found) > SKEW_MS_MAX else 0
 
     def check_version(self, version: tuple[int, ...] | None = None) -> str:
         """Return a description of the server. Raises DatabaseError if it cannot be used."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import structlog
 
 from ledger.audit.events import finish_with
+from ledger.clock import SystemClock
 from ledger.database import DatabaseError, Holder
 from ledger.migrations import OlderBuildError, SchemaChangedError
 from ledger.operator import switch
@@ -200,6 +201,14 @@ class SqliteStorage:
         if missing:
             raise OlderBuildError(f"{len(missing)} changes of this build are not in it yet; the next start of the bot makes them")
         return f"it is of this build, its schema is unchanged, in journal mode {mode}"
+
+    def clock(self) -> Clock:
+        """Return a clock for a process that opens the ledger."""
+        return SystemClock()
+
+    def clock_skew_ms(self, now_ms: Callable[[], int]) -> None:
+        """Return None: there is one clock."""
+        del now_ms
 
     def check_version(self, version: tuple[int, ...] | None = None) -> str:
         """Return a description of the SQLite library, or of that version of it. Raises DatabaseError if it is too old."""

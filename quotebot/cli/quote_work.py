@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final
 from cyclopts import Parameter
 
 from ledger import keys, recovery
-from ledger.clock import SystemClock
 from ledger.ledger import Ledger
 from ledger.records import Operation, Request
 from quotebot import __version__
@@ -208,7 +207,8 @@ async def _finished(ledger: Ledger, operation: Operation) -> Operation:
     while not has_ended(operation) and asyncio.get_running_loop().time() < give_up_at:
         if not await bot_runs(ledger):
             try:
-                await execute_alone(load_settings(), operation.id, SystemClock())
+                settings = load_settings()
+                await execute_alone(settings, operation.id, installation.storage_of(settings).clock())
             except LedgerInUseError:  # a bot has just started
                 continue
             return await _look(ledger, operation.id)

@@ -172,6 +172,16 @@ async def clock(site: Site) -> Seen:
     return await _read(site, look)
 
 
+async def database_clock(site: Site) -> Seen:
+    """Compare the machine's clock with the database server's."""
+    skew_ms = await asyncio.to_thread(site.storage.clock_skew_ms, lambda: round(site.now_seconds() * 1000))
+    if skew_ms is None:
+        return nothing("the ledger is a file")
+    if skew_ms == 0:
+        return fine("it agrees with the clock of the database's server")
+    return bad(f"it is {abs(skew_ms) / 1000:.1f} s {'ahead of' if skew_ms > 0 else 'behind'} the clock of the database's server")
+
+
 async def documents(site: Site) -> Seen:
     """Find documents whose files are missing."""
 

@@ -198,6 +198,15 @@ CHECKS: Final = (
         records.clock,
     ),
     Check(
+        "clock.database",
+        "The clocks of this machine and of the database's server agree",
+        "The ledger keeps the server's time. This machine's is that of the log and of the limits that a caller is promised.",
+        "Let both machines keep their time: timedatectl set-ntp true.",
+        State.WARNING,
+        UNAVAILABLE,
+        records.database_clock,
+    ),
+    Check(
         "audit.whole",
         "The audit is whole",
         "A row that was changed or removed means that somebody else wrote to the ledger.",

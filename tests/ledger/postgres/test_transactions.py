@@ -12,6 +12,7 @@ from ledger.postgres import engine
 from ledger.postgres.engine import SnapshotReader
 from ledger.postgres.sessions import WRITER, Address, Session
 from ledger.postgres.transactions import NamedStatement, PostgresTx, Record
+from tests.quotebot.parts import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -97,7 +98,7 @@ def test_the_server_ends_waits_statements_and_idle_transactions_by_itself(sessio
 
 async def test_read_without_a_server_is_tried_again_later_by_the_bots_loops(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "READ_SECONDS", 0.0)
-    reader = SnapshotReader(Address("postgresql://quotebot@127.0.0.1:1/quotebot"), "test", {})
+    reader = SnapshotReader(Address("postgresql://quotebot@127.0.0.1:1/quotebot"), "test", {}, ManualClock())
     with pytest.raises(NotRecorded, match=r"cannot be read: .*Connection refused"):
         await reader.read(lambda tx: tx.all("anything"))
     await reader.close()

@@ -19,6 +19,7 @@ from aiohttp import ClientSession
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import dict_row
 
+from ledger import recovery
 from ledger.audit.keyring import KeyMissing, load_keyring
 from ledger.audit.proof import load_signer, public_pem
 from ledger.clock import SystemClock
@@ -26,6 +27,7 @@ from ledger.database import DatabaseError
 from ledger.ledger import Ledger
 from ledger.operator.backup import NotWholeError
 from ledger.postgres import connections, inspection, sessions
+from ledger.postgres.clock import DatabaseClock
 from quotebot.app.backups import backups_of, is_due
 from quotebot.app.installation import instance_lock, open_audit, open_ledger, storage_of
 from quotebot.app.postgres_storage import PostgresStorage
@@ -256,6 +258,28 @@ def all_risks(settings: Settings) -> list[str]:
     with pytest.raises(DatabaseError) as refused:
         storage_of(settings).check_durability()
     return str(refused.value).split("; ")
+
+
+async def test_processes_keep_the_time_of_the_databases_server(url: str, tmp_path: Path) -> None:
+    settings = Settings(_env_file=None, data_dir=tmp_path, ledger_url=url)
+    machine = ManualClock(0)
+    async with open_ledger(settings, DatabaseClock(machine)) as ledger:
+        now, hour = SystemClock().now_ms(), 3_600_000
+        assert now - hour < ledger.clock.now_ms() < now + hour
+        epoch = await recovery.begin_epoch(ledger.database, ledger.clock.now_ms(), role="bot", build="1")
+        row = await ledger.database.read(lambda tx: tx.one("last_epochs", limit=1))
+        assert row is not None
+        assert (row["epoch"], now - hour < row["seen_at"] < now + hour) == (epoch, True)
+    assert isinstance(storage_of(settings).clock(), DatabaseClock)
+
+
+@pytest.mark.parametrize(("ahead_seconds", "found"), [(3_600, "s ahead of"), (-3_600, "s behind"), (0, "it agrees")])
+async def test_doctor_names_a_clock_that_differs_from_the_servers(url: str, tmp_path: Path, ahead_seconds: int, found: str) -> None:
+    now_ms = SystemClock().now_ms
+    site = Site(Settings(_env_file=None, data_dir=tmp_path, ledger_url=url), lambda: now_ms() / 1000 + ahead_seconds)
+    (result,) = await examine(site, [each for each in CHECKS if each.id == "clock.database"])
+    assert result.state is (State.WARNING if ahead_seconds else State.OK)
+    assert found in result.words
 
 
 async def test_doctor_names_a_server_that_is_too_old(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
