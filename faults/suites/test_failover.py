@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from faults.report.reports import Report, keep_as
 from faults.cluster.servers import KINDS
+from faults.report.reports import Report, keep_as
 from faults.suites import failover
 from faults.suites.failover import kinds_of, main, run_chunk
 from quotebot.sandbox.cluster import find_programs
