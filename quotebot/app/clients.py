@@ -13,7 +13,7 @@ from adapters.artefacts import Artefacts
 from adapters.http import closed_session
 from adapters.pdf.renderer import PdfRenderer
 from quotebot.app.document_folder import load_seller
-from quotebot.app.installation import crm_mapping, load_rules, matrix
+from quotebot.app.installation import crm_mapping, load_rules, matrix, storage_of
 from quotebot.dispatch.registry import HANDLERS
 from quotebot.dispatch.services import Adapters, CallLog, EffectHandlers, Model, Pace, Pacer, ignored
 from quotebot.execution.membership import Channels, Directory
@@ -115,7 +115,7 @@ def build_performer(
         load_seller(settings),
         handlers=HANDLERS,
         settle_delay_seconds=settings.settle_delay_seconds,
-        pacer=Pacer(ledger.clock, Pace(settings.slack_messages_at_once)),
+        pacer=Pacer(ledger.clock, Pace(settings.slack_messages_at_once), storage_of(settings).paces(ledger)),
         channels=Channels(ledger.clock, adapters.slack, settings.shared_channels),
         directory=Directory(ledger, adapters.slack, enterprise_id=settings.enterprise_id),
         observe_pdf=observe_pdf,

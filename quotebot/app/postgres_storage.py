@@ -20,7 +20,7 @@ from ledger.clock import SystemClock
 from ledger.database import DatabaseError, load_statements, replace_statements
 from ledger.migrations import Migration
 from ledger.operator.backup import NotWholeError, Progress, quiet
-from ledger.postgres import connections, inspection
+from ledger.postgres import connections, inspection, paces
 from ledger.postgres.clock import SKEW_MS_MAX, DatabaseClock
 from ledger.postgres.engine import PostgresDatabase
 from ledger.postgres.sessions import FRONT, WRITER
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ledger.audit.events import Audit, Keyring
     from ledger.clock import Clock
     from ledger.database import Database, Holder, ReadAccess, Tx
+    from ledger.ledger import Ledger
     from ledger.postgres.connections import BotLock
 
 T = TypeVar("T")
@@ -132,6 +133,11 @@ class PostgresStorage:
         connections.require_current(self._url, migrations())
         return connections.read_snapshot(self._url, statements(), work)
 
+    @staticmethod
+    def paces(ledger: Ledger) -> paces.DatabasePaces:
+        """Return the paces that every bot on this database shares."""
+        return paces.DatabasePaces(ledger.database, ledger.clock)
+
     def read_only(self) -> ReadAccess | None:
         """Return None: a database is opened as any other."""
         return None
@@ -226,4 +232,4 @@ def statements() -> Mapping[str, str]:
         load_statements(files(package).joinpath(folder, "queries.sql").read_text("utf-8") for package in PACKAGES)
         for folder in ("", "postgres")
     )
-    return {**replace_statements(base, own), **bound_statements(TABLES)}
+    return {**replace_statements(base, own), **paces.STATEMENTS, **bound_statements(TABLES)}

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ledger.audit.events import Audit, Keyring
     from ledger.clock import Clock
     from ledger.database import Database, ReadAccess, Tx
+    from ledger.ledger import Ledger
     from ledger.migrations import Migration
 
 T = TypeVar("T")
@@ -165,6 +166,10 @@ class SqliteStorage:
                 raise OlderBuildError("the ledger is of an older build")
             connection.execute("BEGIN")
             return work(SqliteTx(connection, self._statements, None))
+
+    @staticmethod
+    def paces(_ledger: Ledger) -> None:
+        """Return None: the one bot counts its calls in memory."""
 
     def read_only(self) -> ReadAccess | None:
         """Return read-only access if the folder cannot be written, which even a reader needs in WAL mode; None if it can.

@@ -232,7 +232,7 @@ class FileHandler(EffectHandler):
         quote = await self.services.quote(effect)
         if not await self.services.may_post_about(quote):
             return await slack_card.given_away(self.services.ledger, effect, quote)
-        if (later := self.services.pacer.put_off("files.completeUploadExternal", effect.id)) is not None:
+        if (later := await self.services.pacer.put_off("files.completeUploadExternal", effect.id)) is not None:
             return later
         if UPLOADED not in effect.steps:
             effect = await self._upload(effect, quote)

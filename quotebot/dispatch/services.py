@@ -6,9 +6,10 @@ import asyncio
 from collections import Counter
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 
 from adapters.failures import AdapterError, Failure
+from ledger.database import NotRecorded, WritesRefused
 from ledger.records import Delivered, FollowUps, Retry, Trouble
 from quotebot import effects
 from quotebot.domain.language import _
@@ -47,7 +48,7 @@ CALLS_PER_MINUTE: Final[Mapping[str, int]] = {
 }
 IN_FLIGHT_MAX: Final = 2  # calls into one channel; a class has more slots, so the other channels proceed
 PLACE_SECONDS: Final = 1.0  # longest wait for a place in a channel, before the effect gives its slot to others
-BUSY_SECONDS: Final = 2.0  # until such an effect asks again
+BUSY_SECONDS: Final = 2.0  # until such an effect asks again, and one whose call could not be counted
 ASK_AGAIN_SECONDS: Final = 30.0  # longest wait before a message asks again; Slack's classes have no longer retry delay of their own
 EARLY_SECONDS: Final = 0.05  # a message this much before its turn counts as in time
 REMEMBERED_MAX: Final = 10_000  # limit of turns and of channels; the oldest are evicted
@@ -81,17 +82,29 @@ class Places:
         self.users = 0
 
 
+class SharedPaces(Protocol):
+    """Calls that several processes count together. Each channel and method allows `at_once`, then one per `seconds`."""
+
+    async def take(self, name: str, at_once: int, seconds: float) -> float:
+        """Count a call that goes now and return 0, or count nothing and return the seconds until one may go."""
+        ...
+
+
 class Pacer:
     """Pacing of messages per channel: a burst at once, then one a second, as Slack asks of apps. Other calls are paced per method.
 
     Turns rotate among the people of a channel, so that one person's burst does not delay the others. A message that must wait
     goes back to the ledger until its turn, and no request is spent on it. Turns are kept in memory and are assigned anew after a
     restart, perhaps earlier; so a message asks again after at most 30 s. A 429 of Slack holds the class meanwhile.
+
+    Where several processes deliver, each assigns turns to the messages that it sees, and `shared` counts the calls of all. A
+    message whose turn has come and that finds the pace used up postpones every turn of its channel in this process.
     """
 
-    def __init__(self, clock: Clock, pace: Pace = Pace()) -> None:
+    def __init__(self, clock: Clock, pace: Pace = Pace(), shared: SharedPaces | None = None) -> None:
         self._clock = clock
         self._pace = pace
+        self._shared = shared
         self._full_at: dict[str, float] = {}  # channel -> due time of its last message, were all evenly spaced
         self._turns: dict[int | str, Turn] = {}  # by effect id; those of updates by the supersede key
         self._places: dict[str, Places] = {}  # by channel, of the calls in flight
@@ -99,31 +112,25 @@ class Pacer:
             method: Pace(max(number, pace.at_once), MINUTE_SECONDS / number) for method, number in CALLS_PER_MINUTE.items()
         }
 
-    def wait_seconds(self, channel: str, effect_id: int | str, person: str = "") -> float:
+    async def wait_seconds(self, channel: str, effect_id: int | str, person: str = "") -> float:
         """Return 0 when this message may go now, or the seconds until its turn; later messages of other people may defer it."""
-        now = self._clock.monotonic()
-        turn = self._turns.get(effect_id)
-        if turn is None:
-            pace = self._methods.get(channel, self._pace)
-            row = max(self._full_at.pop(channel, now), now)
-            self._full_at[channel] = row + pace.seconds
-            turn = Turn(channel, person, row - (pace.at_once - 1) * pace.seconds)
-            if turn.at > now:
-                turn = self._rotated(turn, now)
-            self._forget()
+        now, pace = self._clock.monotonic(), self._methods.get(channel, self._pace)
+        turn = self._turns.get(effect_id) or self._assigned(channel, effect_id, person, pace, now)
         wait = turn.at - now
-        if wait <= EARLY_SECONDS:
-            self._turns.pop(effect_id, None)
-            return 0.0
-        self._turns[effect_id] = turn
-        return wait
+        if wait > EARLY_SECONDS:
+            return wait
+        wait = 0.0 if self._shared is None else await self._counted(self._shared, channel, pace)
+        if wait:
+            return self._postponed(effect_id, turn, now + wait) - now
+        self._turns.pop(effect_id, None)
+        return 0.0
 
-    def put_off(self, channel: str, effect_id: int | str, person: str = "") -> Retry | None:
+    async def put_off(self, channel: str, effect_id: int | str, person: str = "") -> Retry | None:
         """Return the retry of a call that has to wait, or None when it may go now. `person` is the user it is sent for.
 
         `channel` is a channel for messages, a method of CALLS_PER_MINUTE for other calls.
         """
-        wait = self.wait_seconds(channel, effect_id, person)
+        wait = await self.wait_seconds(channel, effect_id, person)
         if not wait:
             return None
         limit = {"seconds": f"{wait:.0f}", "limit": CALLS_PER_MINUTE.get(channel), "method": channel}
@@ -131,6 +138,38 @@ class Pacer:
         if channel in CALLS_PER_MINUTE:
             why = _("Slack takes {limit} {method} a minute: this one waits {seconds} s for its turn. Nothing was sent.", **limit)
         return _waits(why, min(wait, ASK_AGAIN_SECONDS))
+
+    def _assigned(self, channel: str, effect_id: int | str, person: str, pace: Pace, now: float) -> Turn:
+        """Assign the first turn of a message."""
+        row = max(self._full_at.pop(channel, now), now)
+        self._full_at[channel] = row + pace.seconds
+        turn = Turn(channel, person, row - (pace.at_once - 1) * pace.seconds)
+        if turn.at > now:
+            turn = self._rotated(turn, now)
+        self._turns[effect_id] = turn
+        self._forget()
+        return turn
+
+    async def _counted(self, shared: SharedPaces, channel: str, pace: Pace) -> float:
+        try:
+            return await shared.take(channel, pace.at_once, pace.seconds)
+        except WritesRefused:
+            raise
+        except NotRecorded:  # nothing was sent
+            return BUSY_SECONDS
+
+    def _postponed(self, effect_id: int | str, turn: Turn, until: float) -> float:
+        """Postpone a turn until the pace is not used up, and with it every later one; return when it is."""
+        turn = self._turns.get(effect_id, turn)
+        later = max(0.0, until - turn.at)
+        if turn.at > self._clock.monotonic() + EARLY_SECONDS:  # another message of the channel found the same meanwhile
+            return turn.at
+        for other, their in self._turns.items():
+            if their.channel == turn.channel:
+                self._turns[other] = replace(their, at=their.at + later)
+        self._full_at[turn.channel] = self._full_at.get(turn.channel, until) + later
+        self._turns[effect_id] = replace(turn, at=until)
+        return until
 
     @asynccontextmanager
     async def place_in(self, channel: str) -> AsyncIterator[Retry | None]:

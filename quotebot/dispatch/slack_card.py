@@ -439,7 +439,7 @@ class CardHandler(EffectHandler):
 
     async def _update(self, effect: Effect, channel: str, ts: str, card: Card, file_ids: tuple[str, ...] = ()) -> Settlement | None:
         """Replace a message's content; return the retry if that has to wait. Raises AdapterError."""
-        if (later := self.services.pacer.put_off("chat.update", effect.supersede_key or effect.id)) is not None:
+        if (later := await self.services.pacer.put_off("chat.update", effect.supersede_key or effect.id)) is not None:
             return later
         async with self.services.pacer.place_in(channel) as busy:
             if busy is None:
@@ -454,7 +454,7 @@ class CardHandler(EffectHandler):
             return busy
 
     async def _publish_home(self, effect: Effect) -> Settlement:
-        if (later := self.services.pacer.put_off("views.publish", effect.supersede_key or effect.id)) is not None:
+        if (later := await self.services.pacer.put_off("views.publish", effect.supersede_key or effect.id)) is not None:
             return later
         user, team_id = effect.payload["user"], effect.payload["team_id"]
         view, shown = await self.services.ledger.database.read(lambda tx: self._home(tx, effect.aggregate_id, user, team_id))

@@ -61,7 +61,7 @@ class PostHandler(EffectHandler):
         channel: str = effect.payload["channel"]
         if not await self.services.channels.may_post(channel):
             return ops_cards.ops_shared()
-        if (later := self.services.pacer.put_off(channel, effect.id)) is not None:
+        if (later := await self.services.pacer.put_off(channel, effect.id)) is not None:
             return later
         card, _posted = await ops_cards.drawn(self.services, effect)
         return await self._send(effect, channel, card.text, card.blocks, None)
@@ -76,7 +76,7 @@ class PostHandler(EffectHandler):
                 return await slack_card.given_away(services.ledger, effect, quote)
             effect = await slack_card.direct_place(services.ledger, services.adapters.slack, effect, quote)
             place = effect.steps[slack_card.DIRECT]["channel"]
-        if (later := services.pacer.put_off(place, effect.id, quote.requester)) is not None:
+        if (later := await services.pacer.put_off(place, effect.id, quote.requester)) is not None:
             return later
         if state is not None:
             card = cards.draw(state)
@@ -256,7 +256,7 @@ class DirectHandler(EffectHandler):
 
     async def _posted(self, effect: Effect, card: Card) -> Settlement:
         services, channel = self.services, effect.steps[slack_card.DIRECT]["channel"]
-        if (later := services.pacer.put_off(channel, effect.id, effect.payload["user"])) is not None:
+        if (later := await services.pacer.put_off(channel, effect.id, effect.payload["user"])) is not None:
             return later
         async with services.pacer.place_in(channel) as busy:
             if busy is not None:
@@ -348,7 +348,7 @@ class DirectCardHandler(EffectHandler):
         channel, ts = state.copy.channel, state.copy.ts
         if channel is None or ts is None:
             return Drop(Trouble(Failure.NOT_FOUND.value, _("No message was posted.")))
-        if (later := services.pacer.put_off("chat.update", effect.supersede_key or effect.id)) is not None:
+        if (later := await services.pacer.put_off("chat.update", effect.supersede_key or effect.id)) is not None:
             return later
         card = state.draw()
         async with services.pacer.place_in(channel) as busy:

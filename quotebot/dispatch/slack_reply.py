@@ -39,7 +39,7 @@ class ReplyHandler(EffectHandler):
             if response_url:
                 await slack.respond(response_url, text=text, blocks=self._blocks(effect, text))
             else:
-                if (later := self.services.pacer.put_off("chat.postEphemeral", effect.id)) is not None:
+                if (later := await self.services.pacer.put_off("chat.postEphemeral", effect.id)) is not None:
                     return later
                 where = {"channel": payload["channel"], "thread_ts": payload.get("thread_ts")}
                 async with self.services.pacer.place_in(payload["channel"]) as busy:
@@ -54,7 +54,7 @@ class ReplyHandler(EffectHandler):
 
     async def _directly(self, effect: Effect) -> Settlement:
         user, channel = effect.payload["user"], effect.payload["channel"]
-        if (later := self.services.pacer.put_off(user, effect.id)) is not None:
+        if (later := await self.services.pacer.put_off(user, effect.id)) is not None:
             return later
         text = effect.payload["text"]
         if channel is not None and not is_direct(channel):

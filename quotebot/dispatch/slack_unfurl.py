@@ -55,7 +55,7 @@ class UnfurlHandler(EffectHandler):
             return Retry(trouble, ASK_AGAIN_MS, spent=False)
         if not shown:
             return Drop(Trouble(Failure.VALIDATION.value, _(NOT_SHOWN, channel=channel)))
-        if (later := services.pacer.put_off("chat.unfurl", effect.id)) is not None:
+        if (later := await services.pacer.put_off("chat.unfurl", effect.id)) is not None:
             return later
         now = services.ledger.clock.now_ms()
         previews = {url: link_preview(quote, now) for url, quote in shown.items()}

@@ -297,6 +297,11 @@ CREATE TABLE writers ( -- one row per connection that writes: the number of its 
   n BIGINT NOT NULL
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02);
 
+CREATE TABLE paces ( -- one row per channel or method that allows so many calls a minute: when all so far would be due, evenly spaced
+  name TEXT PRIMARY KEY,
+  full_at BIGINT NOT NULL
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02);
+
 CREATE VIEW dead_letters AS
 SELECT
   'effect' AS kind, e.id AS id, o.operation_key AS operation_key, o.source AS source, o.source_request_id AS source_request_id,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ledger.audit.columns import statements
 from ledger.database import load_statements, replace_statements
 from ledger.migrations import Migration
+from ledger.postgres import paces
 from ledger.postgres.migrations import BOOKKEEPING
 from quotebot.store.columns import TABLES
 
@@ -30,8 +31,11 @@ MIGRATIONS = (*LEDGER, *_migrations("quotebot.store"))
 OF_SQLITE = (*_migrations("ledger", "schema"), *_migrations("quotebot.store", "schema"))
 BASE = _texts("ledger", "quotebot.store")
 REPLACEMENTS = _texts("ledger", "quotebot.store", engine="postgres")
-LEDGER_STATEMENTS = replace_statements(_texts("ledger"), _texts("ledger", engine="postgres"))
-STATEMENTS = {**replace_statements(BASE, REPLACEMENTS), **statements(TABLES)}
+LEDGER_STATEMENTS: Mapping[str, str] = {
+    **replace_statements(_texts("ledger"), _texts("ledger", engine="postgres")),
+    **paces.STATEMENTS,
+}
+STATEMENTS = {**replace_statements(BASE, REPLACEMENTS), **paces.STATEMENTS, **statements(TABLES)}
 
 
 def schema_of(migrations: tuple[Migration, ...]) -> tuple[str, ...]:

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 BOOKKEEPING = {"schema_migrations", "sqlite_sequence"}
-OURS = {"writers": "marks of the connections that write"}  # tables that SQLite does not need
+OURS = {
+    "writers": "marks of the connections that write",
+    "paces": "calls that several processes count together",
+}  # tables that SQLite does not need
 # INSERT OR REPLACE deletes a row without its trigger; PostgreSQL has no such statement.
 OF_SQLITE = {"audit_no_replace", "audit_head_forward"}
 # Their conditions read other rows, which a trigger of PostgreSQL does in a function; tests of the guards try them on both engines.

@@ -27,41 +27,41 @@ if TYPE_CHECKING:
     from tests.quotebot.parts import Bench
 
 
-def waits(pacer: Pacer, channel: str, ids: range) -> list[float]:
-    return [round(pacer.wait_seconds(channel, each), 3) for each in ids]
+async def waits(pacer: Pacer, channel: str, ids: range) -> list[float]:
+    return [round(await pacer.wait_seconds(channel, each), 3) for each in ids]
 
 
-def test_channel_gets_one_message_a_second_in_order_after_its_first_burst() -> None:
+async def test_channel_gets_one_message_a_second_in_order_after_its_first_burst() -> None:
     clock = ManualClock()
     pacer = Pacer(clock, Pace(at_once=3))
-    assert waits(pacer, "C1", range(6)) == [0, 0, 0, 1, 2, 3]
-    assert waits(pacer, "C2", range(10, 13)) == [0, 0, 0]  # another channel has a pace of its own
+    assert await waits(pacer, "C1", range(6)) == [0, 0, 0, 1, 2, 3]
+    assert await waits(pacer, "C2", range(10, 13)) == [0, 0, 0]  # another channel has a pace of its own
     clock.advance(1_000)
-    assert waits(pacer, "C1", range(3, 6)) == [0, 1, 2]  # each keeps its turn
-    assert waits(pacer, "C1", range(6, 8)) == [3, 4]
+    assert await waits(pacer, "C1", range(3, 6)) == [0, 1, 2]  # each keeps its turn
+    assert await waits(pacer, "C1", range(6, 8)) == [3, 4]
     clock.advance(60_000)
-    assert waits(pacer, "C1", range(20, 24)) == [0, 0, 0, 1]
+    assert await waits(pacer, "C1", range(20, 24)) == [0, 0, 0, 1]
 
 
-def test_message_with_a_long_wait_keeps_its_turn_and_checks_back_every_30_s() -> None:
+async def test_message_with_a_long_wait_keeps_its_turn_and_checks_back_every_30_s() -> None:
     clock = ManualClock()
     pacer = Pacer(clock, Pace(at_once=1))
-    asleep = {number: pacer.put_off("C1", number) for number in range(71)}
+    asleep = {number: await pacer.put_off("C1", number) for number in range(71)}
     delays = {number: later.delay_ms for number, later in asleep.items() if later is not None}
     assert delays == {number: min(number, 30) * 1_000 for number in range(1, 71)}
     clock.advance(30_000)
-    again = [later.delay_ms for number in (31, 61, 70) if (later := pacer.put_off("C1", number)) is not None]
+    again = [later.delay_ms for number in (31, 61, 70) if (later := await pacer.put_off("C1", number)) is not None]
     assert again == [1_000, 30_000, 30_000]
     clock.advance(31_000)
-    assert pacer.put_off("C1", 61) is None, "its turn is the one that it had"
+    assert await pacer.put_off("C1", 61) is None, "its turn is the one that it had"
 
 
-def test_a_wait_for_a_turn_is_told_in_german() -> None:
+async def test_a_wait_for_a_turn_is_told_in_german() -> None:
     clock = ManualClock()
     pacer = Pacer(clock, Pace(at_once=1))
     speak("de")
     try:
-        later = [pacer.put_off("C1", number) for number in range(3)][-1]
+        later = [await pacer.put_off("C1", number) for number in range(3)][-1]
     finally:
         speak("en")
     assert later is not None
@@ -70,30 +70,30 @@ def test_a_wait_for_a_turn_is_told_in_german() -> None:
     )
 
 
-def test_one_persons_burst_keeps_nobody_else_waiting() -> None:
+async def test_one_persons_burst_keeps_nobody_else_waiting() -> None:
     clock = ManualClock()
     pacer = Pacer(clock, Pace(at_once=2))
-    assert [pacer.wait_seconds("C1", number, "U1") for number in range(7)] == [0, 0, 1, 2, 3, 4, 5]
-    assert [pacer.wait_seconds("C1", number, "U2") for number in (10, 11)] == [2, 4]  # in rotation
-    assert pacer.wait_seconds("C1", 20, "U3") == 3
-    assert [pacer.wait_seconds("C1", number, "U1") for number in range(2, 7)] == [1, 5, 6, 7, 8]
+    assert [await pacer.wait_seconds("C1", number, "U1") for number in range(7)] == [0, 0, 1, 2, 3, 4, 5]
+    assert [await pacer.wait_seconds("C1", number, "U2") for number in (10, 11)] == [2, 4]  # in rotation
+    assert await pacer.wait_seconds("C1", 20, "U3") == 3
+    assert [await pacer.wait_seconds("C1", number, "U1") for number in range(2, 7)] == [1, 5, 6, 7, 8]
     went = []
     for _ in range(8):
         clock.advance(1_000)
         went += [
             number
             for number, person in [*((number, "U1") for number in range(2, 7)), (10, "U2"), (11, "U2"), (20, "U3")]
-            if number not in went and not pacer.wait_seconds("C1", number, person)
+            if number not in went and not await pacer.wait_seconds("C1", number, person)
         ]
     assert went == [2, 10, 20, 11, 3, 4, 5, 6], "one a second, and each person's in their order"
 
 
-def test_what_is_remembered_is_limited() -> None:
+async def test_what_is_remembered_is_limited() -> None:
     pacer = Pacer(ManualClock(), Pace(at_once=1))
     for channel in range(services.REMEMBERED_MAX + 5):
-        pacer.wait_seconds(f"C{channel}", channel)
-    assert pacer.wait_seconds("C0", -1) == 0  # evicted, the oldest first
-    assert pacer.wait_seconds(f"C{services.REMEMBERED_MAX}", -2) == 1
+        await pacer.wait_seconds(f"C{channel}", channel)
+    assert await pacer.wait_seconds("C0", -1) == 0  # evicted, the oldest first
+    assert await pacer.wait_seconds(f"C{services.REMEMBERED_MAX}", -2) == 1
 
 
 class Posts:
@@ -172,23 +172,23 @@ async def test_a_colleagues_card_comes_within_5_s_of_one_persons_flood(bench: Be
         *(("chat.postEphemeral", 100, 0.6), ("files.completeUploadExternal", 100, 0.6)),
     ],
 )
-def test_a_method_has_the_rate_of_its_tier_over_all_channels(method: str, at_once: int, seconds: float) -> None:
+async def test_a_method_has_the_rate_of_its_tier_over_all_channels(method: str, at_once: int, seconds: float) -> None:
     clock = ManualClock()
     pacer = Pacer(clock)
-    assert waits(pacer, method, range(at_once)) == [0] * at_once
-    later = pacer.put_off(method, at_once)
+    assert await waits(pacer, method, range(at_once)) == [0] * at_once
+    later = await pacer.put_off(method, at_once)
     assert later is not None
     assert (later.delay_ms, later.spent, later.trouble.category, later.trouble.asked) == (seconds * 1000, False, "throttled", False)
     assert f"{method} a minute" in later.trouble.error
-    assert pacer.put_off("C1", 300) is None, "a channel has a pace of its own"
+    assert await pacer.put_off("C1", 300) is None, "a channel has a pace of its own"
     clock.advance(62_000)
-    assert waits(pacer, method, range(400, 400 + at_once)) == [0] * at_once, "a minute's calls in a minute"
+    assert await waits(pacer, method, range(400, 400 + at_once)) == [0] * at_once, "a minute's calls in a minute"
 
 
-def test_an_update_that_a_newer_one_replaces_leaves_its_turn_to_it() -> None:
+async def test_an_update_that_a_newer_one_replaces_leaves_its_turn_to_it() -> None:
     pacer = Pacer(ManualClock())
-    waits(pacer, "chat.update", range(50))
-    assert [round(pacer.wait_seconds("chat.update", "card:Q-1"), 3) for _ in range(3)] == [1.2] * 3
+    await waits(pacer, "chat.update", range(50))
+    assert [round(await pacer.wait_seconds("chat.update", "card:Q-1"), 3) for _ in range(3)] == [1.2] * 3
 
 
 async def test_cards_beyond_the_rate_of_their_method_wait_and_burn_no_attempt(
@@ -220,10 +220,10 @@ async def test_cards_beyond_the_rate_of_their_method_wait_and_burn_no_attempt(
 
 async def test_calls_that_wait_for_their_turn_do_not_hide_an_outage_from_the_breaker(bench: Bench) -> None:
     play, pacer = Round(bench), Pacer(bench.clock)
-    waits(pacer, "chat.update", range(50))
+    await waits(pacer, "chat.update", range(50))
 
     async def put_off(effect: Effect) -> Any:
-        return pacer.put_off("chat.update", effect.id)
+        return await pacer.put_off("chat.update", effect.id)
 
     for number in range(5):
         for name, answer in ((f"paced {number}", put_off), (f"lost {number}", transient())):

@@ -63,7 +63,7 @@ class World:
     async def read(self, work: Any) -> Any:
         return work(None)
 
-    def put_off(self, *_who: object) -> None:
+    async def put_off(self, *_who: object) -> None:
         return None
 
     @asynccontextmanager
