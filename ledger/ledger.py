@@ -25,6 +25,7 @@ from ledger.gates import Breaker, GateRules, family
 from ledger.intake import Cause, KeyedRequest, enqueue, note_duplicate, reserve
 from ledger.keys import dumps
 from ledger.machine import EffectState
+from ledger.ownership import SoleOwner
 from ledger.records import (
     QUOTEBOT,
     DeadNotice,
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from ledger.audit.events import Audit
     from ledger.clock import Clock
     from ledger.database import Database, Row, Tx
+    from ledger.ownership import Ownership
 
 # Ordinals per cycle for the answers to a failed operation. They are separate from those of an execution's effects, and separate by
 # cycle: a replay may succeed.
@@ -68,7 +70,8 @@ def no_follow_ups(tx: Tx, effect: Effect) -> FollowUps:
 class Ledger:
     """Operations and effects of one database.
 
-    `epoch` identifies this process in every claim; without one it may reserve and read, but not claim.
+    `epoch` identifies this process in every claim; without one it may reserve and read, but not claim. `ownership` tells which
+    claims of others are free; without one this process is the only one that claims.
 
     A row that was claimed at `poison_claims` crashes is dead-lettered. `pin` returns the head version of an aggregate. It is stored
     with a reservation, as the version that a command without a version refers to. `on_dead` is called after the commit with every
@@ -83,6 +86,7 @@ class Ledger:
         audit: Audit,
         *,
         epoch: int | None = None,
+        ownership: Ownership | None = None,
         lease_seconds: int = 120,
         breaker: Breaker | None = None,
         poison_claims: int = POISON_CLAIMS,
@@ -95,6 +99,7 @@ class Ledger:
         self.clock = clock
         self.audit = audit
         self.epoch = epoch
+        self.ownership: Ownership = ownership or SoleOwner()
         self.gates = GateRules(breaker or Breaker(), audit)
         self.poison_claims = poison_claims
         self.suspects = Suspects(poison_claims - 1)

@@ -1,10 +1,16 @@
 -- Every statement of the ledger, named. A transition's arrow stands in the comment above it; a test holds them to machine.py.
 
 -- name: insert_epoch
-INSERT INTO epochs (role, pid, build, started_at, seen_at) VALUES (:role, :pid, :build, :now, :now) RETURNING epoch;
+INSERT INTO epochs (role, pid, build, started_at, seen_at, replica, host)
+VALUES (:role, :pid, :build, :now, :now, :replica, :host) RETURNING epoch;
 
 -- name: end_other_epochs
 UPDATE epochs SET ended_at = :now, end_reason = 'died' WHERE ended_at IS NULL AND epoch <> :epoch RETURNING epoch, started_at;
+
+-- name: end_former_epochs
+-- Those of one replica, and of the command line, which executes nothing while a replica holds its lock.
+UPDATE epochs SET ended_at = :now, end_reason = 'died'
+WHERE ended_at IS NULL AND epoch <> :epoch AND (replica = :replica OR role = 'cli') RETURNING epoch, started_at;
 
 -- name: end_epoch
 UPDATE epochs SET ended_at = :now, end_reason = :reason WHERE epoch = :epoch AND ended_at IS NULL;
@@ -17,6 +23,9 @@ SELECT epoch FROM epochs WHERE ended_at IS NULL;
 
 -- name: last_epochs
 SELECT * FROM epochs ORDER BY epoch DESC LIMIT :limit;
+
+-- name: last_epochs_of_replica
+SELECT * FROM epochs WHERE replica = :replica ORDER BY epoch DESC LIMIT :limit;
 
 -- name: meta
 SELECT value FROM meta WHERE name = :name;

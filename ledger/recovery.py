@@ -20,6 +20,7 @@ from ledger.gates import Gate
 from ledger.intake import superseded
 from ledger.ledger import no_follow_ups
 from ledger.machine import EffectState
+from ledger.ownership import MAIN
 from ledger.records import QUOTEBOT, DeadNotice, Effect, EffectIntent, Operation, Trouble
 
 if TYPE_CHECKING:
@@ -43,25 +44,32 @@ class Recovered:
     poisoned: int
 
 
-async def begin_epoch(database: Database, now_ms: int, *, role: str, build: str, alone: bool = True) -> int:
-    """Register this process as one that may claim. `alone`: it holds the instance lock, so the other epochs are closed as dead."""
+async def begin_epoch(
+    database: Database, now_ms: int, *, role: str, build: str, alone: bool = True, replica: str = MAIN, host: str = ""
+) -> int:
+    """Register this process as one that may claim. `alone`: no other may, so the other epochs are closed as dead.
+
+    Otherwise those of earlier processes of this replica are, and those of the command line.
+    """
 
     def work(tx: Tx) -> int:
-        row = tx.required("insert_epoch", role=role, pid=os.getpid(), build=build, now=now_ms)
+        row = tx.required("insert_epoch", role=role, pid=os.getpid(), build=build, now=now_ms, replica=replica, host=host)
         epoch: int = row["epoch"]
         if alone:
             tx.all("end_other_epochs", epoch=epoch, now=now_ms)
+        else:
+            tx.all("end_former_epochs", epoch=epoch, replica=replica, now=now_ms)
         return epoch
 
     return await database.write("begin_epoch", work)
 
 
-async def deaths_in_a_row(database: Database, now_ms: int, *, within_ms: int, limit: int = 20) -> int:
-    """Count the previous consecutive processes that crashed soon after their start and recently: several are a boot loop."""
+async def deaths_in_a_row(database: Database, now_ms: int, *, within_ms: int, limit: int = 20, replica: str = MAIN) -> int:
+    """Count a replica's previous processes in a row that crashed soon after their start and recently: several are a boot loop."""
 
     def work(tx: Tx) -> int:
         count = 0
-        for row in tx.all("last_epochs", limit=limit + 1)[1:]:
+        for row in tx.all("last_epochs_of_replica", replica=replica, limit=limit + 1)[1:]:
             young = row["ended_at"] is not None and row["ended_at"] - row["started_at"] <= within_ms
             if row["end_reason"] != "died" or not young or now_ms - row["ended_at"] > limit * within_ms:
                 break

@@ -421,6 +421,9 @@ class Settings(BaseSettings):
     ledger_password: SecretStr | None = Field(
         None, description="Password for that database; better as a file of the secrets folder"
     )
+    replica_name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,31}$")] = Field(
+        "main", description="Name of this bot among several on one database, each with a name of its own"
+    )
     ledger_durability: Literal["quorum", "local"] = Field(
         "quorum",
         description="What a commit in that database must survive: `quorum` the loss of the server, `local` only its crash",
@@ -482,6 +485,8 @@ class Settings(BaseSettings):
             problems = [*problems, "breaker_effects must not be above breaker_failures: so few calls are of fewer effects"]
         if self.tombstone_keep_days * 24 < self.delivery_keep_hours:
             problems = [*problems, "tombstone_keep_days must not be shorter than delivery_keep_hours"]
+        if self.ledger_url is None and self.replica_name != "main":
+            problems = [*problems, "replica_name is for a ledger in a database (ledger_url): a file has one bot"]
         if problems:
             raise ValueError("; ".join(problems))
         return self

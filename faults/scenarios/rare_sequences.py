@@ -157,7 +157,7 @@ async def _another(office: Office) -> AsyncIterator[Ledger]:
     audit = open_audit(settings)
     database = await open_database(settings, audit, clock, bot=False, engine=InlineDatabase)
     try:
-        epoch = await recovery.begin_epoch(database, clock.now_ms(), role="bot", build="another", alone=False)
+        epoch = await recovery.begin_epoch(database, clock.now_ms(), role="bot", build="another", alone=False, replica="another")
         yield Ledger(database, clock, audit, epoch=epoch, lease_seconds=settings.lease_seconds, pin=store.head_version)
     finally:
         await database.close()

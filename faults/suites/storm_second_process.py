@@ -37,7 +37,9 @@ async def take_over_lapsed() -> None:
     ):
         connection.executescript(LET_LEASES_LAPSE)
     async with open_ledger(settings) as opened:
-        epoch = await recovery.begin_epoch(opened.database, opened.clock.now_ms(), role="bot", build="faults", alone=False)
+        epoch = await recovery.begin_epoch(
+            opened.database, opened.clock.now_ms(), role="bot", build="faults", alone=False, replica="second"
+        )
         ledger = Ledger(opened.database, opened.clock, opened.audit, epoch=epoch)
         taken = await recovery.take_back_lapsed(ledger)
         await recovery.give_back(ledger)

@@ -67,7 +67,7 @@ class TableColumns:
 
 LEDGER_TABLES: Final[Mapping[str, TableColumns]] = {
     "meta": TableColumns("name", operational="name value"),
-    "epochs": TableColumns("epoch", operational="epoch role pid build started_at seen_at ended_at end_reason"),
+    "epochs": TableColumns("epoch", operational="epoch role pid build started_at seen_at ended_at end_reason replica host"),
     "operation_arrows": TableColumns("source target", derived="source target"),
     "effect_arrows": TableColumns("source target", derived="source target"),
     "operations": TableColumns(

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import threading
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from ledger.database import DatabaseError, Holder
+from ledger.database import DatabaseError
 from ledger.migrations import OlderBuildError, SchemaChangedError
 from ledger.postgres.migrations import migrate, pending, require_order, require_schema, schema_differences
 from ledger.postgres.sessions import CONNECT_SECONDS, READER, Address, require_version
@@ -19,67 +17,11 @@ from ledger.postgres.transactions import NamedStatement, PostgresTx
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from ledger.clock import Clock
     from ledger.database import Tx
     from ledger.migrations import Migration
 
 T = TypeVar("T")
-BOT_LOCK: Final = 0x626F74  # advisory lock of the one active bot; "bot" in ASCII
-LOCK_CHECK_SECONDS: Final = 1.0
-LOCK_NETWORK_MS: Final = 2_000  # without an answer for so long, the session is lost
-FREE_SECONDS: Final = 2.0  # a living bot takes its lost lock again sooner
-SETTLED_SECONDS: Final = 15.0  # and its new session with a server that started or was promoted, which ended every session
-# The server releases the lock of a machine that is gone within seconds, and that of an idle bot never.
-_LOCK_SETTINGS: Final = {
-    "tcp_keepalives_idle": 5,
-    "tcp_keepalives_interval": 2,
-    "tcp_keepalives_count": 3,
-    "idle_session_timeout": 0,
-}
-_NAME: Final = "quotebot bot"  # application name of the lock's session, followed by the process id
-_HOLDER: Final = """
-SELECT a.application_name FROM pg_catalog.pg_locks AS l JOIN pg_catalog.pg_stat_activity AS a ON a.pid = l.pid
-WHERE l.locktype = 'advisory' AND l.granted AND l.classid = 0 AND l.objid = %s AND l.objsubid = 1
-  AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())
-"""
-_LAST: Final = "SELECT pid FROM epochs WHERE role = 'bot' ORDER BY epoch DESC LIMIT 1"
-_LIVE_BOT: Final = "SELECT max(epoch) FROM epochs WHERE role = 'bot' AND ended_at IS NULL AND seen_at > %s"
-# The server's timeline, and whether it has taken writes on it for some seconds: a promotion or a recovery makes a checkpoint.
-_SERVER: Final = """
-SELECT timeline, timeline = lpad(upper(to_hex(timeline_id)), 8, '0')
-  AND greatest(pg_postmaster_start_time(), checkpoint_time) < clock_timestamp() - make_interval(secs => %s)
-FROM pg_control_checkpoint(), substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) AS timeline
-"""
-_THERE: Final = "SELECT to_regclass('schema_migrations') IS NOT NULL AND to_regclass('epochs') IS NOT NULL"
-
-
-class BotLock:
-    """The held lock of the one active bot. The server releases it when the session ends.
-
-    A session that is lost, as at a failover, is replaced from a thread of its own. Another bot may be faster: it writes under the
-    same names, which ends the writes of this process (marks.py).
-    """
-
-    def __init__(self, url: str, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
-        self._url = url
-        self._connection = connection
-        self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._keep, name="ledger-bot-lock", daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        """Release the lock."""
-        self._closing.set()
-        self._thread.join()
-        self._connection.close()
-
-    def _keep(self) -> None:
-        while not self._closing.wait(LOCK_CHECK_SECONDS):
-            with contextlib.suppress(psycopg.Error):
-                if self._connection.closed:
-                    self._connection = _try_bot_lock(self._url) or self._connection
-                else:
-                    self._connection.execute("SELECT 1")
+THERE: Final = "SELECT to_regclass('schema_migrations') IS NOT NULL AND to_regclass('epochs') IS NOT NULL"
 
 
 def with_password(address: str, password: str | None) -> str:
@@ -90,71 +32,7 @@ def with_password(address: str, password: str | None) -> str:
 def is_there(url: str) -> bool:
     """Return true if the database holds a ledger."""
     with connected(url) as connection:
-        return bool(value(connection, _THERE))
-
-
-class BotLockSearch:
-    """The attempts of one process to take the lock of the one active bot.
-
-    A free lock does not prove that its bot has ended: a failover ends every session at once, and a living bot takes its lock again
-    within seconds. So while the ledger shows a bot that was alive within the lease, the lock must be seen free for FREE_SECONDS,
-    or for SETTLED_SECONDS unless the server has run for so long.
-    """
-
-    def __init__(self, url: str, lease_ms: int, clock: Clock) -> None:
-        self._url = url
-        self._lease_ms = lease_ms
-        self._clock = clock
-        self._seen: tuple[int, str] | None = None  # the bot without its lock, and the server's timeline
-        self._free_since = 0.0
-        self.is_uncertain = False  # the lock is free, and its bot may be alive
-
-    def hold(self) -> BotLock | None:
-        """Take the lock, or return None when another process holds it or may take it again."""
-        with _errors():
-            connection = _try_bot_lock(self._url, self._may_take)
-        return None if connection is None else BotLock(self._url, connection)
-
-    def _may_take(self, connection: psycopg.Connection[tuple[Any, ...]]) -> bool:
-        alive_after = self._clock.now_ms() - self._lease_ms
-        bot = value(connection, _LIVE_BOT, alive_after) if value(connection, _THERE) else None
-        if bot is None or value(connection, _HOLDER, BOT_LOCK) is not None:
-            self._seen, self.is_uncertain = None, False
-            return bot is None
-        ((timeline, is_settled),) = connection.execute(_SERVER, (SETTLED_SECONDS,)).fetchall()
-        seen, now = (bot, timeline), self._clock.monotonic()
-        if seen != self._seen:
-            self._seen, self._free_since = seen, now
-        self.is_uncertain = now - self._free_since < (FREE_SECONDS if is_settled else SETTLED_SECONDS)
-        return not self.is_uncertain
-
-
-def _try_bot_lock(
-    url: str, may_take: Callable[[psycopg.Connection[tuple[Any, ...]]], bool] = lambda _: True
-) -> psycopg.Connection[tuple[Any, ...]] | None:
-    connection = psycopg.connect(
-        url,
-        autocommit=True,
-        application_name=f"{_NAME} {os.getpid()}",
-        target_session_attrs="read-write",
-        connect_timeout=CONNECT_SECONDS,
-        tcp_user_timeout=LOCK_NETWORK_MS,
-        options=" ".join(f"-c {name}={value}" for name, value in _LOCK_SETTINGS.items()),
-    )
-    if may_take(connection) and value(connection, "SELECT pg_try_advisory_lock(%s)", BOT_LOCK):
-        return connection
-    connection.close()
-    return None
-
-
-def bot_lock_holder(url: str) -> Holder | None:
-    """Return the process that holds the bot's lock, or else the last that did. It never tries the lock."""
-    with connected(url) as connection:
-        name = value(connection, _HOLDER, BOT_LOCK)
-        if name is not None:
-            return Holder(int(str(name).removeprefix(_NAME)), alive=True)
-        pid = value(connection, _LAST) if value(connection, _THERE) else None
-        return None if pid is None else Holder(int(pid), alive=False)
+        return bool(value(connection, THERE))
 
 
 def prepare(url: str, migrations: Sequence[Migration], now_ms: int, on_migrating: Callable[[], object] | None) -> None:
@@ -169,7 +47,7 @@ def prepare(url: str, migrations: Sequence[Migration], now_ms: int, on_migrating
         if missing and on_migrating is None:
             raise OlderBuildError("The ledger's schema is older than this build, and a bot is running on it; it is unchanged.")
         if missing and on_migrating is not None:
-            if value(connection, _THERE):
+            if value(connection, THERE):
                 on_migrating()
             migrate(connection, migrations, now_ms)
 
@@ -188,7 +66,7 @@ def check_schema(url: str, migrations: Sequence[Migration]) -> None:
 
 def read_snapshot(url: str, statements: Mapping[str, str], work: Callable[[Tx], T]) -> T:
     """Run `work` in one snapshot, on a session of its own."""
-    with _errors():
+    with driver_errors():
         session = Address(url).connect(name="quotebot cli", limits=READER, writes=False)
         try:
             session.run("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
@@ -242,12 +120,13 @@ def connect(url: str) -> psycopg.Connection[tuple[Any, ...]]:
 @contextlib.contextmanager
 def connected(url: str) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
     """Connect for a while. Errors of the driver become a DatabaseError."""
-    with _errors(), connect(url) as connection:
+    with driver_errors(), connect(url) as connection:
         yield connection
 
 
 @contextlib.contextmanager
-def _errors() -> Iterator[None]:
+def driver_errors() -> Iterator[None]:
+    """Raise errors of the driver as a DatabaseError."""
     try:
         yield
     except psycopg.Error as error:

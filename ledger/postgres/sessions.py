@@ -64,7 +64,7 @@ READER: Final = Limits(lock=2_000, statement=60_000, idle=60_000)
 
 
 class Session:
-    """One connection, used by one thread at a time. Only `call`, `is_overdue` and `shut` may be used from another thread."""
+    """One connection, used by one thread at a time. Only `call`, `is_overdue` and both `shut` may be used from another thread."""
 
     def __init__(
         self, connection: psycopg.Connection[tuple[Any, ...]], limits: Limits, server: Mapping[str, Any], timeline: int
@@ -145,6 +145,11 @@ class Session:
         """Tell whether the running call has taken too long."""
         return self.call is not None and now >= self._overdue_at
 
+    def shut_if_overdue(self) -> None:
+        """Shut the socket down if the running call has taken too long."""
+        if self.is_overdue(time.monotonic()):
+            self.shut()
+
     def shut(self) -> None:
         """Shut the socket down: the running call fails."""
         with contextlib.suppress(OSError, psycopg.Error):
@@ -213,6 +218,7 @@ class Address:
         self._lock = threading.Lock()
         self._first = 0
         self._log = TimelineLog(timelines)
+        self._system = ""
         self.timeline = 0
 
     def connect(self, *, name: str, limits: Limits, writes: bool) -> Session:
@@ -244,6 +250,12 @@ class Address:
         """Tell whether a session is with a former primary: another server was seen on a higher timeline since."""
         return session.timeline < self.timeline
 
+    def look_up(self) -> None:
+        """Learn the highest timeline that other processes, or other addresses of this one, have stored since."""
+        stored = self._log.highest(self._system)
+        with self._lock:
+            self.timeline = max(self.timeline, stored)
+
     def _require_suitable(self, connection: psycopg.Connection[tuple[Any, ...]]) -> int:
         """Return the server's timeline. Raises DatabaseError for a server or database that the ledger cannot use."""
         require_version(connection)
@@ -260,7 +272,7 @@ class Address:
                 )
             if timeline > stored:
                 self._log.add(system, timeline)
-            self.timeline = timeline
+            self._system, self.timeline = system, timeline
         return timeline
 
 

@@ -14,6 +14,8 @@ import stat
 import threading
 from typing import TYPE_CHECKING, Final
 
+from ledger.ownership import SoleOwner
+
 if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
@@ -98,7 +100,7 @@ def gate_holder(path: Path) -> str | None:
         os.close(gate)  # also releases the lock: a writer waited for microseconds at most
 
 
-class InstanceLock:
+class InstanceLock(SoleOwner):
     """The held lock of the one active bot. The kernel frees it when the process ends."""
 
     __slots__ = ("_descriptors",)

@@ -51,10 +51,11 @@ async def run_bot(
     async with supervisor.notifying(stop), contextlib.AsyncExitStack() as stack:
         if standby:  # a waiting standby is ready for its service manager
             supervisor.tell(READY=1, STATUS="Waiting for the active bot to end")
-        if not await stack.enter_async_context(instance_lock(settings, stop if standby else None)):
+        owner = await stack.enter_async_context(instance_lock(settings, stop if standby else None, bot=True))
+        if owner is None:
             return
         await asyncio.to_thread(storage_of(settings).require_durability)
-        core = await start_core(stack, settings, ports, stop)
+        core = await start_core(stack, settings, ports, stop, owner)
         supervisor.tell(READY=1, STATUS="Recovered and delivering")
         vitals = Vitals(core.ledger, core.metrics, core.workers.tasks, core.guard)
         if settings.health_port is not None:

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from adapters.salesforce.mapping import CrmMapping
     from ledger.clock import Clock
     from ledger.database import Database, Tx
+    from ledger.ownership import HeldLock
     from ledger.records import EffectIntent, Operation
     from quotebot.app.postgres_storage import PostgresStorage
     from quotebot.domain.approvals.policy import ApprovalPolicy
@@ -169,6 +170,7 @@ def storage_of(settings: Settings) -> Storage:
         settings.data_dir / MARKER,
         needs_standby=settings.ledger_durability == "quorum",
         lease_seconds=settings.lease_seconds,
+        replica=settings.replica_name,
     )
 
 
@@ -246,21 +248,23 @@ def _card_redrawn(tx: Tx, operation: Operation) -> tuple[EffectIntent, ...]:
 
 
 @contextlib.asynccontextmanager
-async def instance_lock(settings: Settings, stop: asyncio.Event | None = None) -> AsyncIterator[bool]:
-    """Hold the lock of the one active bot. With `stop`, wait for the lock until `stop` is set; yield true if it was acquired.
+async def instance_lock(
+    settings: Settings, stop: asyncio.Event | None = None, *, bot: bool = False
+) -> AsyncIterator[HeldLock | None]:
+    """Hold the lock of the active bot, or of a process that excludes every bot. With `stop`, wait for it until `stop` is set.
 
-    Raises LedgerInUseError if another bot holds the lock and `stop` is not given.
+    Yields None if it was not acquired. Raises LedgerInUseError if another process holds the lock and `stop` is not given.
     """
     storage = storage_of(settings)
-    lock = storage.hold()
+    lock: HeldLock | None = storage.hold(bot=bot)
     for _ in range(LOCK_LOOKS):  # a command line that opens the ledger releases the lock within milliseconds
         if lock is not None:
             break
         await asyncio.sleep(LOCK_LOOK_SECONDS)
-        lock = storage.hold()
+        lock = storage.hold(bot=bot)
     while lock is None and stop is None and storage.is_uncertain:  # seconds, after which the bot has its lock again or is dead
         await asyncio.sleep(POLL_SECONDS)
-        lock = storage.hold()
+        lock = storage.hold(bot=bot)
     if lock is None and stop is None:
         last = storage.holder()
         holder = "its lock file was removed" if last is None else f"process {last.pid}"
@@ -274,12 +278,12 @@ async def instance_lock(settings: Settings, stop: asyncio.Event | None = None) -
     while lock is None and stop is not None and not stop.is_set():
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), POLL_SECONDS)
-        lock = storage.hold()
+        lock = storage.hold(bot=bot)
     if lock is None:
-        yield False
+        yield None
         return
     try:
-        yield True
+        yield lock
     finally:
         lock.close()
 

@@ -20,7 +20,8 @@ from ledger.clock import SystemClock
 from ledger.database import DatabaseError, load_statements, replace_statements
 from ledger.migrations import Migration
 from ledger.operator.backup import NotWholeError, Progress, quiet
-from ledger.postgres import connections, inspection, paces
+from ledger.ownership import MAIN
+from ledger.postgres import connections, inspection, paces, replicas
 from ledger.postgres.clock import SKEW_MS_MAX, DatabaseClock
 from ledger.postgres.engine import PostgresDatabase
 from ledger.postgres.sessions import FRONT, WRITER
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from ledger.clock import Clock
     from ledger.database import Database, Holder, ReadAccess, Tx
     from ledger.ledger import Ledger
-    from ledger.postgres.connections import BotLock
+    from ledger.postgres.replicas import ReplicaLock
 
 T = TypeVar("T")
 PACKAGES: Final = ("ledger", "quotebot.store")
@@ -61,13 +62,18 @@ class PostgresStorage:
         needs_standby: bool = True,
         lease_seconds: float = 120,
         clock: Clock | None = None,
+        replica: str = MAIN,
     ) -> None:
         self.place = address
         self._needs_standby = needs_standby
         self._url = connections.with_password(address, password)
         self._marker = marker
+        self.is_uncertain = False  # the last `hold` found the lock free, and a bot may be alive that has lost it
         self._timelines = marker.with_name(TIMELINES)
-        self._search = connections.BotLockSearch(self._url, int(lease_seconds * 1000), clock or SystemClock())
+        self._lease_ms = int(lease_seconds * 1000)
+        self._clock = clock or SystemClock()
+        self._replica = replica
+        self._searches: dict[bool, replicas.LockSearch] = {}
 
     def exists(self) -> bool:
         """Return true if the database holds a ledger."""
@@ -77,18 +83,23 @@ class PostgresStorage:
         """Return true if the database holds no ledger: opening it would begin one."""
         return not self.exists()
 
-    def hold(self) -> BotLock | None:
-        """Take the lock of the one active bot, or return None. Raises DatabaseError without a server."""
-        return self._search.hold()
+    def hold(self, *, bot: bool = False) -> ReplicaLock | None:
+        """Take the lock of this installation's replica, or without `bot` the one that excludes every bot; or return None.
 
-    @property
-    def is_uncertain(self) -> bool:
-        """True after `hold` found the lock free, and the last bot possibly alive."""
-        return self._search.is_uncertain
+        Raises DatabaseError without a server.
+        """
+        search = self._searches.get(bot)
+        if search is None:
+            name = self._replica if bot else None
+            search = replicas.LockSearch(self._url, name, self._lease_ms, self._clock, self._timelines)
+            self._searches[bot] = search
+        lock = search.hold()
+        self.is_uncertain = search.is_uncertain
+        return lock
 
     def holder(self) -> Holder | None:
-        """Return the process that holds the bot's lock, or else the last that did."""
-        return connections.bot_lock_holder(self._url)
+        """Return a process that holds the bots' lock, this replica's before others, or else the last that did."""
+        return replicas.lock_holder(self._url, self._replica)
 
     async def open(
         self,
@@ -106,8 +117,10 @@ class PostgresStorage:
         `at_once` is set by the process that acknowledges. The other options of a ledger's file mean nothing here.
         """
         # A writer's name is its own: a later process of that name ends the writes of an earlier one.
-        name = "bot" if bot else "front" if at_once else f"cli/{socket.gethostname()}/{os.getpid()}"
-        audit.system_chain = f"{SYSTEM_CHAIN}/{name.partition('/')[0]}"
+        name = f"{'bot' if bot else 'front'}/{self._replica}"
+        if not bot and not at_once:
+            name = f"cli/{socket.gethostname()}/{os.getpid()}"
+        audit.system_chain = f"{SYSTEM_CHAIN}/{name if bot or at_once else 'cli'}"
         connections.prepare(self._url, migrations(), clock.now_ms(), on_migrating if may_migrate else None)
         bound = history.binding()
         database = await PostgresDatabase.open(

@@ -74,8 +74,9 @@ class SqliteStorage:
         wal = self.path.with_name(f"{self.path.name}-wal")
         return not any(each.exists() and each.stat().st_size for each in (self.path, wal))
 
-    def hold(self) -> InstanceLock | None:
+    def hold(self, *, bot: bool = False) -> InstanceLock | None:
         """Take the lock of the one active bot, or return None. Raises DatabaseError if the folder cannot be written."""
+        del bot  # the lock excludes every other process that executes
         try:
             return hold_instance_lock(self.path)
         except OSError as error:

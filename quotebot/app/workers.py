@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import socket
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,6 +20,7 @@ from ledger.audit.verification import require_tail
 from ledger.clock import Clock, SystemClock
 from ledger.ledger import Ledger
 from ledger.measures import fold
+from ledger.ownership import SoleOwner
 from quotebot import __version__
 from quotebot.app.backups import keep_backups
 from quotebot.app.clients import Outside, build_performer, connect_outside
@@ -56,6 +58,7 @@ if TYPE_CHECKING:
 
     from ledger.database import Database
     from ledger.ledger import FollowUpDecision
+    from ledger.ownership import Ownership
     from quotebot.dispatch.services import EffectHandlers
     from quotebot.domain.rules import Rules
     from quotebot.settings import Settings
@@ -107,10 +110,13 @@ class Core:
     guard: ClockGuard
 
 
-async def start_core(stack: contextlib.AsyncExitStack, settings: Settings, ports: Ports, stop: asyncio.Event) -> Core:
+async def start_core(
+    stack: contextlib.AsyncExitStack, settings: Settings, ports: Ports, stop: asyncio.Event, owner: Ownership | None = None
+) -> Core:
     """Recover the claims of a crashed process, then start the workers; `stack` stops and closes everything in reverse order.
 
-    The caller holds the instance lock. Raises DatabaseError before any change, also if the newest part of the audit is not sound.
+    The caller holds the lock of `owner`; without one, the instance lock. Raises DatabaseError before any change, also if the newest
+    part of the audit is not sound.
     """
     speak(settings.language)
     audit = open_audit(settings)
@@ -118,19 +124,29 @@ async def start_core(stack: contextlib.AsyncExitStack, settings: Settings, ports
     database = await ports.database(settings, audit, ports.clock, bot=True, contended=lambda: precedence.contended)
     stack.push_async_callback(database.close)
     await require_tail(database, audit.keyring)
-    epoch = await recovery.begin_epoch(database, ports.clock.now_ms(), role="bot", build=__version__)
+    owner = owner or SoleOwner()
+    epoch = await recovery.begin_epoch(
+        database,
+        ports.clock.now_ms(),
+        role="bot",
+        build=__version__,
+        alone=isinstance(owner, SoleOwner),
+        replica=owner.name,
+        host=socket.gethostname(),
+    )
     ledger = Ledger(
         database,
         ports.clock,
         audit,
         epoch=epoch,
+        ownership=owner,
         pin=store.head_version,
         on_dead=log_dead_letter,
         on_paused=log_pause,
         **claim_settings(settings),
     )
     await _tell_of_a_restore(database)
-    await _rest_after_deaths(database, ports.clock, stop)
+    await _rest_after_deaths(database, ports.clock, stop, owner.name)
     recovered = await recovery.take_back(ledger, answer=_poison_answer(ports.clock), follow=_follow(ports.clock))
     log.info("bot.recovered", operations=recovered.operations, effects=recovered.effects, poisoned=recovered.poisoned)
     outside = await ports.outside(stack, settings)
@@ -170,9 +186,9 @@ async def _tell_of_a_restore(database: Database) -> None:
     )
 
 
-async def _rest_after_deaths(database: Database, clock: Clock, stop: asyncio.Event) -> None:
+async def _rest_after_deaths(database: Database, clock: Clock, stop: asyncio.Event, replica: str) -> None:
     """Pause in a boot loop: repeated crashes must not also flood the external services with repeated calls."""
-    deaths = await recovery.deaths_in_a_row(database, clock.now_ms(), within_ms=YOUNG_SECONDS * 1000)
+    deaths = await recovery.deaths_in_a_row(database, clock.now_ms(), within_ms=YOUNG_SECONDS * 1000, replica=replica)
     if deaths < DEATHS_TO_REST:
         return
     seconds = min(REST_SECONDS_MAX, 2.0 ** (deaths - DEATHS_TO_REST))

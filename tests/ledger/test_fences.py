@@ -30,7 +30,7 @@ SETTLEMENTS: list[Settlement] = [
 
 async def second_bot(desk: Desk) -> Desk:
     """Start another process on the same file that does not assume that this one is dead."""
-    epoch = await begin_epoch(desk.ledger.database, desk.clock.now_ms(), role="bot", build="1.1", alone=False)
+    epoch = await begin_epoch(desk.ledger.database, desk.clock.now_ms(), role="bot", build="1.1", alone=False, replica="other")
     return Desk(Ledger(desk.ledger.database, desk.clock, AUDIT, epoch=epoch), desk.clock, desk.shell)
 
 

@@ -26,7 +26,9 @@ CREATE TABLE epochs ( -- one row per process that may claim
   started_at BIGINT NOT NULL,
   seen_at BIGINT NOT NULL, -- its last sign of life; leases say the same row by row
   ended_at BIGINT,
-  end_reason TEXT
+  end_reason TEXT,
+  replica TEXT NOT NULL DEFAULT 'main', -- which of several bot processes
+  host TEXT NOT NULL DEFAULT ''
 ) WITH (fillfactor = 50);
 
 CREATE TABLE operation_arrows (source TEXT NOT NULL, target TEXT NOT NULL, PRIMARY KEY (source, target));

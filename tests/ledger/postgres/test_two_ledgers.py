@@ -34,10 +34,10 @@ def engine_name() -> str:
 
 
 @asynccontextmanager
-async def process(place: Place, clock: ManualClock) -> AsyncIterator[Ledger]:
+async def process(place: Place, clock: ManualClock, name: str) -> AsyncIterator[Ledger]:
     """Yield the ledger of one of several bots."""
     database = await place.open(clock)
-    epoch = await begin_epoch(database, clock.now_ms(), role="bot", build="1.0", alone=False)
+    epoch = await begin_epoch(database, clock.now_ms(), role="bot", build="1.0", alone=False, replica=name)
     try:
         yield Ledger(database, clock, AUDIT, epoch=epoch)
     finally:
@@ -62,7 +62,7 @@ async def work(ledger: Ledger, place: Place, executed: list[tuple[int, str]], de
 async def test_two_processes_finish_one_backlog_and_do_each_row_once(place: Place, clock: ManualClock) -> None:
     executed: list[tuple[int, str]] = []
     delivered: list[int] = []
-    async with process(place, clock) as one, process(place, clock) as other:
+    async with process(place, clock, "one") as one, process(place, clock, "other") as other:
         asked = [request(f"r{number}", aggregate_id=f"Q-{number % QUOTES}") for number in range(COMMANDS)]
         reserved = await asyncio.gather(*(ledger.reserve(each) for each in asked for ledger in (one, other)))
         sightings = Counter(reservation.sighting for reservation in reserved)

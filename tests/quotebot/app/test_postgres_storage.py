@@ -26,7 +26,7 @@ from ledger.clock import SystemClock
 from ledger.database import DatabaseError
 from ledger.ledger import Ledger
 from ledger.operator.backup import NotWholeError
-from ledger.postgres import connections, inspection, sessions
+from ledger.postgres import inspection, replicas, sessions
 from ledger.postgres.clock import DatabaseClock
 from quotebot.app.backups import backups_of, is_due
 from quotebot.app.installation import instance_lock, open_audit, open_ledger, storage_of
@@ -80,7 +80,7 @@ async def test_ledger_in_a_database_is_begun_locked_and_proven(url: str, tmp_pat
     async with open_ledger(settings) as ledger:
         assert await ledger.database.read(lambda tx: tx.all("last_epochs", limit=1)) == []
     assert storage.exists()
-    async with instance_lock(settings):
+    async with instance_lock(settings, bot=True):
         holder = storage.holder()
         assert holder is not None
         assert holder.alive
@@ -93,12 +93,12 @@ async def test_ledger_in_a_database_is_begun_locked_and_proven(url: str, tmp_pat
 async def test_lock_of_the_bot_is_taken_again_after_its_session_was_lost(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "LOCK_CHECK_SECONDS", 0.01)
+    monkeypatch.setattr(replicas, "LOOK_SECONDS", 0.01)
     storage = storage_of(Settings(_env_file=None, data_dir=tmp_path, ledger_url=url))
-    lock = storage.hold()
+    lock = storage.hold(bot=True)
     assert lock is not None
     with psycopg.connect(url, autocommit=True) as other:
-        sessions = "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'quotebot bot %'"
+        sessions = "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'quotebot replica main %'"
         (first,) = other.execute(sessions).fetchone() or (None,)
         other.execute("SELECT pg_terminate_backend(%s)", (first,))
         await eventually(lambda: other.execute(sessions).fetchone() not in (None, (first,)), "another session of the lock")
@@ -121,10 +121,10 @@ async def storage_of_a_living_bot(url: str, tmp_path: Path, clock: ManualClock) 
 async def test_lock_that_a_living_bot_has_lost_is_left_to_it_for_seconds(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settled_seconds: float, needed: float
 ) -> None:
-    monkeypatch.setattr(connections, "SETTLED_SECONDS", settled_seconds)
+    monkeypatch.setattr(replicas, "SETTLED_SECONDS", settled_seconds)
     clock = ManualClock()
     storage = await storage_of_a_living_bot(url, tmp_path, clock)
-    bot = connections._try_bot_lock(url)
+    bot = replicas.LockSearch(url, "main", 0, clock).take()
     assert (bot is not None, storage.hold(), storage.is_uncertain) == (True, None, False)
     for _ in range(2):  # it loses its lock, and takes it again just in time
         assert bot is not None
@@ -133,7 +133,7 @@ async def test_lock_that_a_living_bot_has_lost_is_left_to_it_for_seconds(
         assert (storage.hold(), storage.is_uncertain) == (None, True)
         clock.advance(int(needed * 1000) - 100)
         assert (storage.hold(), storage.is_uncertain) == (None, True)
-        bot = connections._try_bot_lock(url)
+        bot = replicas.LockSearch(url, "main", 0, clock).take()
         assert (bot is not None, storage.hold(), storage.is_uncertain) == (True, None, False)
     assert bot is not None
     bot.close()
@@ -534,7 +534,11 @@ def edits_are_found(settings: Settings, url: str) -> None:
         ("quotes", "UPDATE quotes SET account = account || 'x'", "history is not whole: quotes Q-"),
         ("operations", "UPDATE operations SET actor = 'U0CFO' WHERE id = 1", "history is not whole: operations 1: column actor"),
         ("approvals", "DELETE FROM approvals", "history is not whole: approval"),
-        ("audit_events", "DELETE FROM audit_events WHERE aggregate_id = 'system/bot' AND seq = 1", "audit_events system/bot #1: "),
+        (
+            "audit_events",
+            "DELETE FROM audit_events WHERE aggregate_id = 'system/bot/main' AND seq = 1",
+            "audit_events system/bot/main #1: ",
+        ),
     )
     with psycopg.connect(url, autocommit=True) as shell:
         shell.execute("SET session_replication_role = replica")
