@@ -891,6 +891,10 @@ SELECT d.id AS id, d.received_at AS received_at, o.state AS state
 FROM deliveries AS d LEFT JOIN operations AS o ON o.id = d.operation_id
 WHERE d.id > :after ORDER BY d.id LIMIT :limit;
 
+-- name: lock_retention
+-- One purge at a time: each batch adds to the counts of the one before.
+SELECT :name AS name;
+
 -- name: delete_delivery
 DELETE FROM deliveries WHERE id = :id;
 

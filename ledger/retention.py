@@ -75,6 +75,7 @@ Counts = Counter[str]
 BatchStart = tuple[int, int]  # `retain_until` and id of the last operation of the batch before
 FIRST: Final[BatchStart] = (0, 0)
 P = TypeVar("P")
+T = TypeVar("T")
 
 
 async def rest() -> None:
@@ -107,7 +108,7 @@ async def purge(
         return await ledger.database.read(lambda tx: _preview(tx, now, keep))
     await measures.fold(ledger)  # counted before the rows are deleted
     await _Purger(ledger, now, batch, keep, progress, between).run()
-    return await ledger.database.write("retention.audit", lambda tx: _audit(ledger, tx, now, actor))
+    return await ledger.database.write("retention.audit", partial(_one_at_a_time, lambda tx: _audit(ledger, tx, now, actor)))
 
 
 def close_aggregate(tx: Tx, aggregate_id: str, until: int | None) -> int:
@@ -147,7 +148,7 @@ class _Purger:
         place: P | None = start
         while place is not None:
             began = self._ledger.clock.monotonic()
-            place, so_far = await self._ledger.database.write(name, partial(delete, place))
+            place, so_far = await self._ledger.database.write(name, partial(_one_at_a_time, partial(delete, place)))
             took(self._ledger.clock.monotonic() - began)
             self._progress(so_far)
             if place is not None:
@@ -206,6 +207,12 @@ class _Purger:
         holds = len(tx.all("delete_holds", before=self._now - self._keep.holds_ms, limit=self._batch))
         so_far = _add(tx, Counter(tombstones=tombstones, holds=holds))
         return (after + 1 if self._batch in (tombstones, holds) else None), so_far
+
+
+def _one_at_a_time(work: Callable[[Tx], T], tx: Tx) -> T:
+    """Run `work` of a purge while no other process does such work."""
+    tx.one("lock_retention", name=META)
+    return work(tx)
 
 
 def _old_deliveries(tx: Tx, now: int, keep: Keep, after: int, limit: int) -> tuple[list[Row], bool]:

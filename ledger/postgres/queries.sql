@@ -37,6 +37,9 @@ SELECT * FROM operations WHERE id = :id FOR NO KEY UPDATE;
 -- name: effect_to_change
 SELECT * FROM effects WHERE id = :id FOR NO KEY UPDATE;
 
+-- name: lock_retention
+SELECT :name AS name FROM pg_advisory_xact_lock(hashtextextended(:name, 0));
+
 -- name: lock_gates
 SELECT name FROM gates WHERE name IN (:class, :family) ORDER BY name FOR UPDATE;
 

@@ -240,10 +240,12 @@ class Workers:
         jobs = (
             [
                 Job("clock", LOOK_SECONDS, guard.look),
-                Job("approvers", APPROVERS_SECONDS, lambda: follow_role_changes(ledger, rules), APPROVERS_FIRST_SECONDS),
+                Job(
+                    "approvers", APPROVERS_SECONDS, lambda: follow_role_changes(ledger, rules), APPROVERS_FIRST_SECONDS, leader=True
+                ),
                 *_jobs(ledger, settings, ports, metrics, lambda: directory.home),
             ],
-            [Job("holders", HOLDERS_SECONDS, lambda: check_holders(ledger, directory, rules), HOLDERS_FIRST_SECONDS)],
+            [Job("holders", HOLDERS_SECONDS, lambda: check_holders(ledger, directory, rules), HOLDERS_FIRST_SECONDS, leader=True)],
             _long_jobs(ledger, settings, ports.clock, sweep, guard),
         )
         self._housekeepers = [Housekeeper(some, ports.clock, poll_seconds=ports.poll_seconds) for some in jobs]
@@ -295,13 +297,13 @@ def _long_jobs(ledger: Ledger, settings: Settings, clock: Clock, sweep: Artefact
         async def do_if_trusted() -> object:
             return await do() if guard.trusted() else None
 
-        return Job(name, every_seconds, do_if_trusted, first_seconds)
+        return Job(name, every_seconds, do_if_trusted, first_seconds, leader=True)
 
     def purge_rows() -> Awaitable[object]:
         return forget(ledger, clock.now_ms(), keep=keeping.ledger, dry_run=False)
 
     return [
-        Job("measures", MEASURES_SECONDS, lambda: fold(ledger)),
+        Job("measures", MEASURES_SECONDS, lambda: fold(ledger), leader=True),
         needs_clock("retention", RETENTION_SECONDS, purge_rows, RETENTION_FIRST_SECONDS),
         needs_clock("keeping", RETENTION_SECONDS, lambda: let_go(ledger, keeping), RETENTION_FIRST_SECONDS),
         Job("artefacts", ARTEFACTS_SECONDS, sweep.sweep, ARTEFACTS_SECONDS),
@@ -317,14 +319,16 @@ def _jobs(ledger: Ledger, settings: Settings, ports: Ports, metrics: Metrics, ho
     answer, follow = _poison_answer(ports.clock), _follow(ports.clock)
     ops_channel = settings.ops_channel
     letters = (
-        [] if ops_channel is None else [Job("letters", LETTERS_SECONDS, lambda: announce(ledger, ops_channel, holders, home()))]
+        []
+        if ops_channel is None
+        else [Job("letters", LETTERS_SECONDS, lambda: announce(ledger, ops_channel, holders, home()), leader=True)]
     )
     return [
         *letters,
-        Job("pending", PENDING_SECONDS, lambda: show_pending_commands(ledger)),
+        Job("pending", PENDING_SECONDS, lambda: show_pending_commands(ledger), leader=True),
         Job("tend", TEND_SECONDS, ledger.database.tend),
         Job("metrics", PAGE_SECONDS, lambda: asyncio.to_thread(write_page, metrics, settings.data_dir)),
-        Job("anchors", TEND_SECONDS, lambda: keep_anchors(ledger, settings.data_dir)),
+        Job("anchors", TEND_SECONDS, lambda: keep_anchors(ledger, settings.data_dir), leader=True),
         Job("renew_leases", renewal_seconds, lambda: recovery.renew_leases(ledger)),
         Job("take_back_lapsed", renewal_seconds, lambda: recovery.take_back_lapsed(ledger, answer=answer, follow=follow)),
     ]

@@ -254,7 +254,8 @@ async def audit_holders(ledger: Ledger, approvers: Mapping[str, tuple[str, ...]]
             )
         return last != held
 
-    return await ledger.database.read(lambda tx: _last_holders(tx) != held) and await ledger.database.write("roles", work)
+    changed = await ledger.database.read(lambda tx: _last_holders(tx) != held)
+    return changed and await ledger.database.write("roles", work, alone=True)
 
 
 async def check_holders(ledger: Ledger, directory: Directory, rules: Rules) -> list[str]:
@@ -272,19 +273,37 @@ async def check_holders(ledger: Ledger, directory: Directory, rules: Rules) -> l
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Repeated maintenance job with its interval; `first_seconds` delays the first run."""
+    """Repeated maintenance job with its interval; `first_seconds` delays the first run.
+
+    A `leader` job is for the whole ledger: one of its replicas does it. It is correct with two leaders, which may be for a while.
+    """
 
     name: str
     every_seconds: float
     do: Callable[[], Awaitable[object]]
     first_seconds: float = 0.0
+    leader: bool = False
+
+
+async def leads_alone() -> bool:
+    """Return true: there is one replica."""
+    return True
 
 
 class Housekeeper:
     """Runner of the maintenance jobs: one after the other, each when it is due."""
 
-    def __init__(self, jobs: Sequence[Job], clock: Clock, *, poll_seconds: float = POLL_SECONDS) -> None:
+    def __init__(
+        self,
+        jobs: Sequence[Job],
+        clock: Clock,
+        *,
+        leads: Callable[[], Awaitable[bool]] = leads_alone,
+        poll_seconds: float = POLL_SECONDS,
+    ) -> None:
+        """`leads` returns whether this replica does the jobs of the whole ledger. A new leader begins with those that are due."""
         self._jobs = jobs
+        self._leads = leads
         self._poll_seconds = poll_seconds
         self._clock = clock
         now = clock.monotonic()
@@ -302,8 +321,10 @@ class Housekeeper:
         for job in self._jobs:
             if self._clock.monotonic() < self._due[job.name]:
                 continue
-            self._due[job.name] = self._clock.monotonic() + job.every_seconds
             try:
+                if job.leader and not await self._leads():
+                    continue
+                self._due[job.name] = self._clock.monotonic() + job.every_seconds
                 await job.do()
             except (WritesRefused, DamagedError):
                 raise

@@ -67,3 +67,20 @@ async def test_a_job_that_can_wait_is_done_when_its_first_time_has_come(clock: M
     assert await keeper.step() == ["late"]
     clock.advance(30_000)
     assert await keeper.step() == []
+
+
+async def test_a_job_of_the_whole_ledger_is_done_by_the_leader_and_at_once_by_a_new_one(clock: ManualClock) -> None:
+    leading = [False]
+
+    async def leads() -> bool:
+        return leading[0]
+
+    async def nothing() -> None:
+        pass
+
+    keeper = Housekeeper([Job("own", 60, nothing), Job("shared", 60, nothing, leader=True)], clock, leads=leads)
+    assert await keeper.step() == ["own"]
+    leading[0] = True
+    assert await keeper.step() == ["shared"]
+    clock.advance(59_000)
+    assert await keeper.step() == []

@@ -1,0 +1,91 @@
+"""Tests of the jobs for a whole ledger while two processes do them at once, as may be for a while after the leader was lost."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ledger.audit.anchors import keep_anchors
+from ledger.audit.verification import verify
+from ledger.ledger import Ledger
+from ledger.measures import fold, measure, recount
+from ledger.records import Outcome
+from ledger.recovery import begin_epoch
+from ledger.retention import purge
+from tests.ledger.parts import AUDIT, KEYRING, START_MS, request
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from tests.ledger.parts import ManualClock
+    from tests.ledger.places import Place
+
+COMMANDS = 40
+
+
+@pytest.fixture
+def engine_name() -> str:
+    return "postgres"
+
+
+@asynccontextmanager
+async def leader(place: Place, clock: ManualClock) -> AsyncIterator[Ledger]:
+    """Yield the ledger of one of two leaders."""
+    database = await place.open(clock)
+    epoch = await begin_epoch(database, clock.now_ms(), role="bot", build="1.0", alone=False)
+    try:
+        yield Ledger(database, clock, AUDIT, epoch=epoch)
+    finally:
+        await database.close()
+
+
+async def commands(ledger: Ledger) -> None:
+    """Execute commands that may be purged at once; one more keeps the newest ids."""
+    await asyncio.gather(*(ledger.reserve(request(f"r{number}", aggregate_id=f"Q-{number}")) for number in range(COMMANDS + 1)))
+    while claimed := await ledger.claim_operations(COMMANDS):
+        for operation in sorted(claimed, key=lambda each: each.id):
+            done = Outcome("applied", {"code": "ok"}, (), (), START_MS if operation.id <= COMMANDS else None)
+            await ledger.execute(operation, partial(lambda outcome, _: outcome, done))
+
+
+async def no_rest() -> None:
+    """Continue at once."""
+
+
+async def test_two_purges_at_once_delete_and_count_each_row_once(place: Place, clock: ManualClock) -> None:
+    async with leader(place, clock) as one, leader(place, clock) as other:
+        await commands(one)
+        now = START_MS + 2
+        await asyncio.gather(*(purge(ledger, now, dry_run=False, batch=5, between=no_rest) for ledger in (one, other)))
+        events = place.shell().execute("SELECT after FROM audit_events WHERE event_type = 'retention.purged'")
+        audited: Counter[str] = sum((Counter(json.loads(row["after"])) for row in events), Counter())
+        assert (audited["operations"], audited["deliveries"]) == (COMMANDS, COMMANDS)
+        assert place.shell().execute("SELECT name FROM meta WHERE name = 'retention'") == []
+        assert (await verify(one.database, KEYRING)).sound
+
+
+async def test_two_leaders_count_each_event_once(place: Place, clock: ManualClock) -> None:
+    async with leader(place, clock) as one, leader(place, clock) as other:
+        await asyncio.gather(commands(one), *(fold(ledger, at_once=7) for ledger in (one, other, one, other)))
+        await asyncio.gather(fold(one, at_once=7), fold(other, at_once=7))
+        assert (await one.database.read(recount)).right
+        assert (await measure(other)).counts[("idempotency", "new")] == COMMANDS + 1
+
+
+async def test_two_leaders_seal_the_same_events_once(place: Place, clock: ManualClock, tmp_path: Path) -> None:
+    async with leader(place, clock) as one, leader(place, clock) as other:
+        await commands(one)
+        folders = [tmp_path / name for name in ("one", "other")]
+        for folder in folders:
+            folder.mkdir()
+        made = await asyncio.gather(*(keep_anchors(*each) for each in zip((one, other), folders, strict=True)))
+        assert len([anchor for anchor in made if anchor is not None]) == 1
+        assert [row["id"] for row in place.shell().execute("SELECT id FROM audit_anchors")] == [1]
+        assert (await verify(one.database, KEYRING)).sound
