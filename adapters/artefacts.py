@@ -1,4 +1,7 @@
-"""Store of rendered files, named by the SHA-256 of their content. Writes are atomic and every read verifies the checksum."""
+"""Store of rendered files, named by the SHA-256 of their content. Writes are atomic and every read verifies the checksum.
+
+`Artefacts` is a folder of the machine. A ledger in a database keeps them as rows, behind the same methods (ArtefactStore).
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import os
 import re
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from adapters.failures import AdapterError, Failure
 
@@ -80,6 +83,30 @@ class Files:
         yield from sorted(folder.glob(pattern))
 
 
+class ArtefactStore(Protocol):
+    """Store of rendered files. The calls block and raise AdapterError; one in a database also raises NotRecorded."""
+
+    def put(self, content: bytes) -> str:
+        """Store content durably and return its SHA-256 (hex)."""
+        ...
+
+    def get(self, sha256: str) -> bytes:
+        """Return the content stored under this SHA-256. Raises NOT_FOUND: artefact_missing or artefact_damaged."""
+        ...
+
+    def names(self) -> frozenset[str]:
+        """Return the SHA-256 of everything that is stored."""
+        ...
+
+    def remove(self, sha256: str) -> None:
+        """Remove what is stored under this SHA-256, if anything is."""
+        ...
+
+    def sweep(self) -> int:
+        """Remove what an interrupted `put` left behind; return how many. Call at start, before the first put."""
+        ...
+
+
 class Artefacts:
     """One folder (0700) of PDF files (0600), `<sha256>.pdf`. Plain blocking calls: run them off the event loop.
 
@@ -105,16 +132,13 @@ class Artefacts:
     def get(self, sha256: str) -> bytes:
         """Return the content stored under this SHA-256. Raises NOT_FOUND: artefact_missing or artefact_damaged."""
         path = self._path(sha256)
+        content: bytes | None
         with _disk_errors("read"):
             try:
                 content = self._files.read(path)
-            except FileNotFoundError as error:
-                message = f"The stored file {sha256[:12]} is missing. Render the quote again."
-                raise AdapterError(Failure.NOT_FOUND, "artefact_missing", message) from error
-        if hashlib.sha256(content).hexdigest() != sha256:
-            message = f"The stored file {sha256[:12]} is damaged: its content no longer has that checksum. Render the quote again."
-            raise AdapterError(Failure.NOT_FOUND, "artefact_damaged", message)
-        return content
+            except FileNotFoundError:
+                content = None
+        return verified(sha256, content)
 
     def names(self) -> frozenset[str]:
         """Return the SHA-256 of every file that is stored, by the file names alone; other files in the folder are ignored."""
@@ -137,8 +161,7 @@ class Artefacts:
         return removed
 
     def _path(self, sha256: str) -> Path:
-        if not _SHA256.fullmatch(sha256):
-            raise AdapterError(Failure.VALIDATION, "invalid_sha256", "A stored file is named by 64 lower-case hexadecimal digits.")
+        require_name(sha256)
         return self._folder / f"{sha256}.pdf"
 
     def _holds(self, sha256: str) -> bool:
@@ -170,6 +193,23 @@ class Artefacts:
             with contextlib.suppress(OSError):
                 self._files.remove(partial)
             raise
+
+
+def require_name(sha256: str) -> None:
+    """Raise VALIDATION (invalid_sha256) for a name that no stored file has."""
+    if not _SHA256.fullmatch(sha256):
+        raise AdapterError(Failure.VALIDATION, "invalid_sha256", "A stored file is named by 64 lower-case hexadecimal digits.")
+
+
+def verified(sha256: str, content: bytes | None) -> bytes:
+    """Return what was read under this name. Raises NOT_FOUND: artefact_missing for None, artefact_damaged for other bytes."""
+    if content is None:
+        message = f"The stored file {sha256[:12]} is missing. Render the quote again."
+        raise AdapterError(Failure.NOT_FOUND, "artefact_missing", message)
+    if hashlib.sha256(content).hexdigest() != sha256:
+        message = f"The stored file {sha256[:12]} is damaged: its content no longer has that checksum. Render the quote again."
+        raise AdapterError(Failure.NOT_FOUND, "artefact_damaged", message)
+    return content
 
 
 @contextlib.contextmanager

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from ledger.database import DatabaseError
+from ledger.database import DatabaseError, NotRecorded
 from ledger.migrations import OlderBuildError, SchemaChangedError
 from ledger.postgres.migrations import migrate, pending, require_order, require_schema, schema_differences
-from ledger.postgres.sessions import CONNECT_SECONDS, READER, Address, require_version
+from ledger.postgres.sessions import CONNECT_SECONDS, READER, WRITER, Address, require_version
 from ledger.postgres.transactions import NamedStatement, PostgresTx
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from ledger.database import Tx
     from ledger.migrations import Migration
 
 T = TypeVar("T")
+BRIEF_SECONDS: Final = 12.0  # longer than the server lets a statement run
 THERE: Final = "SELECT to_regclass('schema_migrations') IS NOT NULL AND to_regclass('epochs') IS NOT NULL"
 
 
@@ -76,6 +79,29 @@ def read_snapshot(url: str, statements: Mapping[str, str], work: Callable[[Tx], 
             return found
         finally:
             session.close()
+
+
+@contextlib.contextmanager
+def brief_transaction(url: str, statements: Mapping[str, str], *, writes: bool, timelines: Path | None) -> Iterator[Tx]:
+    """Yield a durable transaction on a session of its own, beside the ledger's writer, for work that may be repeated.
+
+    Raises NotRecorded when it failed, or when it is not certain that it is recorded.
+    """
+    try:
+        session = Address(url, timelines).connect(name="quotebot documents", limits=WRITER, writes=writes)
+        limit = threading.Timer(BRIEF_SECONDS, session.shut)  # of a server that does not answer
+        limit.start()
+        try:
+            session.run("BEGIN")
+            yield PostgresTx(session, {name: NamedStatement(text) for name, text in statements.items()}, None)
+            uncertain = session.commit()
+        finally:
+            limit.cancel()
+            session.close()
+    except (psycopg.Error, DatabaseError) as error:
+        raise NotRecorded(f"The database does not answer ({' '.join(str(error).split())}). Another try is safe.") from error
+    if uncertain is not None:
+        raise NotRecorded(f"It is not certain that the database has recorded it ({uncertain}). Another try is safe.")
 
 
 def require_current(url: str, migrations: Sequence[Migration]) -> None:

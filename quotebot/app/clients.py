@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 import aiohttp
 import structlog
 
-from adapters.artefacts import Artefacts
 from adapters.http import closed_session
 from adapters.pdf.renderer import PdfRenderer
 from quotebot.app.document_folder import load_seller
@@ -86,7 +85,7 @@ def build_adapters(
     return Adapters(
         slack=slack,
         pdf=pdf,
-        artefacts=Artefacts(settings.data_dir / "artefacts"),
+        artefacts=storage_of(settings).documents(),
         salesforce=connect_salesforce(stack, settings),
         model=connect_model(stack, settings),
     )

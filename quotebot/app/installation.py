@@ -31,7 +31,7 @@ from ledger.migrations import Migration
 from ledger.operator.backup import FOLDER
 from ledger.operator.dead_letters import DeadLetters
 from quotebot import __version__, effects
-from quotebot.app.sqlite_storage import MARKER, SqliteStorage
+from quotebot.app.sqlite_storage import DOCUMENTS, MARKER, SqliteStorage
 from quotebot.domain import language
 from quotebot.domain.approvals.policy_document import parse_policy
 from quotebot.domain.catalogue.catalogue import fold
@@ -66,7 +66,6 @@ LOCK_LOOK_SECONDS: Final = 0.05
 log = structlog.get_logger(__name__)
 CATALOGS: Final = Path(__file__).parents[1] / "locale"
 NAMED: Final = 4  # traces listed in the error
-_DOCUMENTS: Final = "artefacts"
 
 
 class LedgerInUseError(Exception):
@@ -342,7 +341,7 @@ def traces_of_ledger(settings: Settings) -> list[str]:
         return []
     files = [*key_files(folder), *(folder / name for name in (LOG_NAME, KEY_NAME))]
     put_aside = sorted(folder.glob("replaced-*"))
-    folders = [folder / name for name in (_DOCUMENTS, FOLDER)]
+    folders = [folder / name for name in (DOCUMENTS, FOLDER)]
     filled = [each for each in folders if each.is_dir() and any(file.is_file() for file in each.rglob("*"))]
     return [path.name for path in (*files, *filled, *put_aside) if path.exists()]
 

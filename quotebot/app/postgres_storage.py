@@ -1,17 +1,20 @@
-"""The PostgreSQL database that holds the ledger of an installation: how it is opened, locked, read and checked.
+"""The PostgreSQL database that holds the ledger and the documents of an installation: how it is opened, locked, read and checked.
 
-Keys, documents and the log of anchors stay in the data folder. Backups are the business of the database's own tools.
+Keys and the log of anchors stay in the data folder. Backups are the business of the database's own tools.
 """
 
 from __future__ import annotations
 
 import functools
+import hashlib
 import os
 import socket
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from adapters.artefacts import require_name, verified
+from adapters.failures import AdapterError, Failure
 from ledger.audit.columns import statements as bound_statements
 from ledger.audit.events import SYSTEM_CHAIN, finish_with
 from ledger.audit.keyring import require_shared_keys
@@ -34,7 +37,7 @@ if TYPE_CHECKING:
 
     from ledger.audit.events import Audit, Keyring
     from ledger.clock import Clock
-    from ledger.database import Database, Holder, ReadAccess, Tx
+    from ledger.database import Database, Holder, ReadAccess, Row, Tx
     from ledger.ledger import Ledger
     from ledger.postgres.replicas import ReplicaLock
 
@@ -42,6 +45,61 @@ T = TypeVar("T")
 PACKAGES: Final = ("ledger", "quotebot.store")
 EVENTS_MAX: Final = 1 << 62
 TIMELINES: Final = "postgres-timelines.log"
+DOCUMENT_BYTES_MAX: Final = 16 << 20
+GRACE_MS: Final = 3_600_000  # age at which a document without a row of the ledger may be removed
+VERIFIED_AT_ONCE: Final = 100  # documents
+
+
+class DocumentRows:
+    """Rendered documents in the database at `url` (ArtefactStore). Each call opens a session of its own and blocks.
+
+    Raises NotRecorded without a server. Every process of the ledger has the same documents.
+    """
+
+    def __init__(self, url: str, timelines: Path | None = None) -> None:
+        self._url = url
+        self._timelines = timelines
+
+    def put(self, content: bytes) -> str:
+        """Store content durably and return its SHA-256 (hex). Raises RENDER for a document that is too large."""
+        if len(content) > DOCUMENT_BYTES_MAX:
+            message = f"The document has {len(content) >> 20} MiB; the database takes {DOCUMENT_BYTES_MAX >> 20}. Shorten it."
+            raise AdapterError(Failure.RENDER, "document_too_large", message)
+        sha256 = hashlib.sha256(content).hexdigest()
+        self._run("put_document", writes=True, sha256=sha256, bytes=content)
+        return sha256
+
+    def get(self, sha256: str) -> bytes:
+        """Return the content stored under this SHA-256. Raises NOT_FOUND: artefact_missing or artefact_damaged."""
+        require_name(sha256)
+        row = next(iter(self._run("document", sha256=sha256)), None)
+        return verified(sha256, None if row is None else row["bytes"])
+
+    def names(self) -> frozenset[str]:
+        """Return the SHA-256 of every document that is stored."""
+        return frozenset(row["sha256"] for row in self._run("documents_there"))
+
+    def remove(self, sha256: str) -> None:
+        """Remove the document stored under this SHA-256, unless it was stored within `GRACE_MS`, by whichever process."""
+        require_name(sha256)
+        self._run("remove_document", writes=True, sha256=sha256, grace=GRACE_MS)
+
+    def sweep(self) -> int:
+        """Do nothing: a transaction leaves no partial document behind."""
+        return 0
+
+    def damaged(self) -> str | None:
+        """Return the SHA-256 of the first document whose content no longer has that checksum, or None."""
+        after = ""
+        while (row := self._run("documents_verified", after=after, limit=VERIFIED_AT_ONCE)[0])["last"] is not None:
+            if row["damaged"] is not None:
+                return str(row["damaged"])
+            after = row["last"]
+        return None
+
+    def _run(self, name: str, *, writes: bool = False, **parameters: object) -> list[Row]:
+        with connections.brief_transaction(self._url, document_statements(), writes=writes, timelines=self._timelines) as tx:
+            return tx.all(name, **parameters)
 
 
 class PostgresStorage:
@@ -51,7 +109,7 @@ class PostgresStorage:
     """
 
     path: Final = None  # there is no file
-    room_bytes: Final = 64 << 20  # free disk space for documents and logs
+    room_bytes: Final = 64 << 20  # free disk space for logs
 
     def __init__(
         self,
@@ -196,6 +254,14 @@ class PostgresStorage:
                 'server\'s settings, or accept it for development with ledger_durability = "local": docs/postgresql.md.'
             )
 
+    def documents(self) -> DocumentRows:
+        """Return the store of the rendered documents."""
+        return DocumentRows(self._url, self._timelines)
+
+    def damaged_document(self) -> str | None:
+        """Return the SHA-256 of the first document whose content no longer has that checksum, or None."""
+        return self.documents().damaged()
+
     def damage(self) -> list[str] | None:
         """Return None: the database's operator checks its pages (pg_amcheck)."""
         return None
@@ -224,6 +290,10 @@ class PostgresStorage:
             finding = report.finding
             whose = "audit" if finding.table in AUDIT_TABLES else "history"
             raise NotWholeError(Path(self.place), f"its {whose} is not whole: {finding.table} {finding.row}: {finding.meaning}")
+        progress("Checking the documents", 0, 0)
+        damaged = self.damaged_document()
+        if damaged is not None:
+            raise NotWholeError(Path(self.place), f"its documents are not whole: artefact_blobs {damaged}: its content was changed")
         return connections.count_rows(self._url)
 
 
@@ -246,3 +316,9 @@ def statements() -> Mapping[str, str]:
         for folder in ("", "postgres")
     )
     return {**replace_statements(base, own), **paces.STATEMENTS, **bound_statements(TABLES)}
+
+
+@functools.cache
+def document_statements() -> Mapping[str, str]:
+    """Return the statements of the rows that hold documents."""
+    return load_statements([files("quotebot.store").joinpath("postgres", "documents.sql").read_text("utf-8")])

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import structlog
 
+from adapters.artefacts import Artefacts
 from ledger.audit.events import finish_with
 from ledger.clock import SystemClock
 from ledger.database import DatabaseError, Holder
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from ledger.migrations import Migration
 
 T = TypeVar("T")
+DOCUMENTS: Final = "artefacts"  # folder beside the ledger
 MARKER: Final = "ledger.beginning"  # beside the ledger, from the first start until the ledger exists
 SQLITE_MIN: Final = (3, 37, 0)  # STRICT tables
 SQLITE_SOUND: Final = (3, 51, 3)  # in older versions, two connections can corrupt the write-ahead log if they reset it at once
@@ -235,6 +237,13 @@ class SqliteStorage:
 
     def needless_rights(self) -> None:
         """Return None: a file has an owner, and no roles."""
+
+    def documents(self) -> Artefacts:
+        """Return the store of the rendered documents."""
+        return Artefacts(self.path.with_name(DOCUMENTS))
+
+    def damaged_document(self) -> None:
+        """Return None: a document is a file, and is verified when it is read."""
 
     def damage(self) -> list[str] | None:
         """Return the problems that SQLite finds in the file, at most ten; takes seconds for a million rows."""

@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from cyclopts import App, Parameter
 
-from adapters.artefacts import Artefacts
 from adapters.failures import AdapterError
 from ledger.audit.anchors import LOG_NAME, Anchor, read_lines
 from ledger.audit.events import EVENT_COLUMNS, SYSTEM_CHAIN
-from ledger.audit.history import Finding
+from ledger.audit.history import Fault, Finding
 from ledger.audit.keyring import KeyMissing, key_files, load_keyring, require_keys, rotate
 from ledger.audit.proof import canonical, load_signer, public_pem, seal_bundle
 from ledger.audit.verification import verify as verify_all
@@ -239,6 +238,9 @@ async def verify(
                 every_anchor=every_anchor,
                 replay=history.replay,
             )
+            damaged = await asyncio.to_thread(storage_of(settings).damaged_document) if report.sound else None
+            if damaged is not None:
+                report.finding = Finding(Fault.CHANGED, "artefact_blobs", damaged, "the content of this document was changed")
     except SchemaChangedError as error:
         if json_output:
             tables.print_json({"sound": False, "schema": error.found})
@@ -328,7 +330,7 @@ async def export(quote: str, *, out: Path | None = None, json_output: Json = Fal
                 quote_id,
                 load_signer(settings.data_dir),
                 actor=terminal.user(),
-                stored_pdf=lambda digest: _stored_pdf(settings.data_dir, digest),
+                stored_pdf=lambda digest: _stored_pdf(settings, digest),
             )
         except BrokenChainError as error:
             return exits.complain(f"{error}. Nothing was exported. Run: quotebot audit verify", exits.REFUSED)
@@ -439,9 +441,9 @@ def _shown(after: str | None) -> str:
     return json.dumps(words, ensure_ascii=False, separators=(",", ":"))[:TABLE_ROW]
 
 
-def _stored_pdf(data_dir: Path, sha256: str) -> bytes | None:
+def _stored_pdf(settings: Settings, sha256: str) -> bytes | None:
     try:
-        return Artefacts(data_dir / "artefacts").get(sha256)
+        return storage_of(settings).documents().get(sha256)
     except AdapterError:  # missing or damaged: the bundle still holds its hash
         return None
 

@@ -22,7 +22,7 @@ from quotebot.store.rulesets import ActiveRuleset
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
-    from adapters.artefacts import Artefacts
+    from adapters.artefacts import ArtefactStore
     from adapters.llm.api import Llm, ModelCall
     from adapters.pdf.renderer import PdfRenderer
     from adapters.salesforce.api import Salesforce
@@ -266,7 +266,7 @@ class Adapters:
 
     slack: SlackApi
     pdf: PdfRenderer
-    artefacts: Artefacts
+    artefacts: ArtefactStore
     salesforce: Salesforce | None
     model: Model | None = None
 

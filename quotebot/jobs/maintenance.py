@@ -34,7 +34,7 @@ from quotebot.worker_loop import POLL_SECONDS
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from adapters.artefacts import Artefacts
+    from adapters.artefacts import ArtefactStore
     from ledger.clock import Clock
     from ledger.database import Database, Tx
     from ledger.ledger import Ledger
@@ -54,9 +54,12 @@ BATCH: Final = 100  # rows of each kind in one transaction
 
 
 class ArtefactSweep:
-    """Repeated sweep. A file without a row is removed only if the previous sweep saw it too: by then no running work owns it."""
+    """Repeated sweep. A file without a row is removed only if the previous sweep saw it too: by then no running work owns it.
 
-    def __init__(self, database: Database, artefacts: Artefacts, restore: Callable[[Artefact], Awaitable[bool]]) -> None:
+    Several processes may sweep the documents of one database: it keeps what one of them has just stored.
+    """
+
+    def __init__(self, database: Database, artefacts: ArtefactStore, restore: Callable[[Artefact], Awaitable[bool]]) -> None:
         self._database = database
         self._artefacts = artefacts
         self._restore = restore

@@ -7,7 +7,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from adapters.artefacts import Artefacts
 from adapters.pdf.renderer import PdfRenderer
 from ledger.audit.keyring import load_keyring, require_keys, require_shared_keys
 from ledger.audit.verification import verify_within
@@ -186,7 +185,7 @@ async def documents(site: Site) -> Seen:
     """Find documents whose files are missing."""
 
     def look(tx: Tx) -> Seen:
-        stored = Artefacts(site.settings.data_dir / "artefacts").names()
+        stored = site.storage.documents().names()
         known = list(quotes.all_artefacts(tx))
         lost = [each for each in known if each.sha256 not in stored]
         named = ", ".join(f"{each.quote_id} v{each.version} ({each.sha256[:12]})" for each in lost[:NAMED])

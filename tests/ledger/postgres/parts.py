@@ -35,7 +35,8 @@ LEDGER_STATEMENTS: Mapping[str, str] = {
     **replace_statements(_texts("ledger"), _texts("ledger", engine="postgres")),
     **paces.STATEMENTS,
 }
-STATEMENTS = {**replace_statements(BASE, REPLACEMENTS), **paces.STATEMENTS, **statements(TABLES)}
+DOCUMENTS = load_statements([files("quotebot.store").joinpath("postgres", "documents.sql").read_text("utf-8")])
+STATEMENTS = {**replace_statements(BASE, REPLACEMENTS), **paces.STATEMENTS, **statements(TABLES), **DOCUMENTS}
 
 
 def schema_of(migrations: tuple[Migration, ...]) -> tuple[str, ...]:

@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 BOOKKEEPING = {"schema_migrations", "sqlite_sequence"}
-OURS = {
+OURS = {  # tables that SQLite does not need
     "writers": "marks of the connections that write",
     "paces": "calls that several processes count together",
-}  # tables that SQLite does not need
+    "artefact_blobs": "documents, which are files beside a SQLite ledger",
+}
 # INSERT OR REPLACE deletes a row without its trigger; PostgreSQL has no such statement.
 OF_SQLITE = {"audit_no_replace", "audit_head_forward"}
 # Their conditions read other rows, which a trigger of PostgreSQL does in a function; tests of the guards try them on both engines.

@@ -483,6 +483,11 @@ async def test_a_deal_by_a_role_without_rights_to_the_audit_ends_with_a_record(u
             assert len(await deal.cards()) == 1
             states = {row["state"] for row in await deal.rows("SELECT DISTINCT state FROM effects")}
             assert states <= {"delivered", "superseded"}
+            documents = storage_of(settings).documents()
+            rendered = await deal.rows("SELECT sha256 FROM artefacts")
+            assert [{"sha256": name} for name in documents.names()] == rendered
+            assert [file["sha256"] for file in await deal.files()] == [row["sha256"] for row in rendered]
+            assert not (tmp_path / "bot" / "artefacts").exists()
     finally:
         await world.stop()
     await its_proof_is_genuine(settings, tmp_path)
@@ -526,12 +531,27 @@ async def its_proof_is_genuine(settings: Settings, folder: Path) -> None:
     assert said.startswith(b"GENUINE: ")
 
 
+FORGED_DOCUMENT = """
+ALTER TABLE artefact_blobs DROP CONSTRAINT artefact_blobs_check;
+UPDATE artefact_blobs SET bytes = 'forged';
+ALTER TABLE artefact_blobs ADD CONSTRAINT artefact_blobs_check CHECK (encode(sha256(bytes), 'hex') = sha256) NOT VALID;
+UPDATE pg_constraint SET convalidated = true WHERE conname = 'artefact_blobs_check'
+"""
+
+
 def edits_are_found(settings: Settings, url: str) -> None:
     """Edit rows as an administrator of the database, with its triggers off, and prove the ledger."""
     storage, keyring = storage_of(settings), load_keyring(settings.data_dir, may_create=False)
     assert storage.prove(keyring)["quotes"] == 1
     edits = (
         ("quotes", "UPDATE quotes SET account = account || 'x'", "history is not whole: quotes Q-"),
+        ("quotes", "UPDATE quotes SET state = 'draft'", "history is not whole: quotes Q-"),
+        (
+            "quote_versions",
+            "UPDATE quote_versions SET pricing = replace(pricing, '1', '2')",
+            "history is not whole: quote_versions Q-",
+        ),
+        ("effects", "UPDATE effects SET payload = payload || ' ' WHERE id = 2", "history is not whole: effects 2: "),
         ("operations", "UPDATE operations SET actor = 'U0CFO' WHERE id = 1", "history is not whole: operations 1: column actor"),
         ("approvals", "DELETE FROM approvals", "history is not whole: approval"),
         (
@@ -539,6 +559,8 @@ def edits_are_found(settings: Settings, url: str) -> None:
             "DELETE FROM audit_events WHERE aggregate_id = 'system/bot/main' AND seq = 1",
             "audit_events system/bot/main #1: ",
         ),
+        ("audit_events", "UPDATE audit_events SET actor = 'U0CFO' WHERE seq = 2", "audit is not whole: audit_events "),
+        ("artefact_blobs", FORGED_DOCUMENT, "documents are not whole: artefact_blobs [0-9a-f]{64}: its content was changed"),
     )
     with psycopg.connect(url, autocommit=True) as shell:
         shell.execute("SET session_replication_role = replica")
@@ -548,5 +570,6 @@ def edits_are_found(settings: Settings, url: str) -> None:
             shell.execute(edit.encode())
             with pytest.raises(NotWholeError, match=found):
                 storage.prove(keyring)
-            shell.execute(f"DELETE FROM {table}; INSERT INTO {table} SELECT * FROM kept.{table}".encode())  # noqa: S608 -- as above
+            back = f"DELETE FROM {table}; INSERT INTO {table} SELECT * FROM kept.{table}; DROP TABLE kept.{table}"  # noqa: S608 -- as above
+            shell.execute(back.encode())
     assert storage.prove(keyring)["quotes"] == 1

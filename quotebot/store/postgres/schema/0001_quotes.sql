@@ -291,6 +291,13 @@ CREATE TABLE artefacts (
   PRIMARY KEY (render_key, sha256)
 );
 
+CREATE TABLE artefact_blobs ( -- the files of the documents, so that every machine has them
+  sha256 TEXT PRIMARY KEY CHECK (encode(sha256(bytes), 'hex') = sha256),
+  bytes BYTEA NOT NULL,
+  stored_at BIGINT NOT NULL -- by the server's clock
+);
+ALTER TABLE artefact_blobs ALTER COLUMN bytes SET STORAGE EXTERNAL; -- a PDF is compressed already
+
 CREATE TABLE replaced_roots (
   quote_id TEXT NOT NULL REFERENCES quotes (quote_id),
   dead_ts TEXT NOT NULL, -- of the message that is gone
