@@ -62,7 +62,7 @@ def take_operations(
         for row_id in sorted(suspects.operations)
     )
     mine = (row for row in found if row is not None and source in (None, row["source"]))
-    due = _turn(tx, suspects, "operations", next(mine, None))
+    due = _turn(tx, suspects, "operations", next(mine, None), epoch)
     if due is None:
         due = tx.all("due_operations", now=now, limit=limit, suspect_claims=suspects.claims, source=source)
     rows = [
@@ -96,7 +96,7 @@ def take_effects(
         tx.one("due_suspect_effect", id=row_id, now=now, suspect_claims=suspects.claims) for row_id in sorted(suspects.effects)
     )
     alone = next((row for row in found if row is not None and _allowed(tx, gates, slots, families, row["class"]) > 0), None)
-    due: Iterator[Row] | list[Row] | None = _turn(tx, suspects, "effects", alone)
+    due: Iterator[Row] | list[Row] | None = _turn(tx, suspects, "effects", alone, epoch)
     if due is None:
         due = _due(tx, now, suspects, gates, slots, families)
     claimed, expired, dropped = [], [], []
@@ -135,7 +135,7 @@ def _allowed(tx: Tx, gates: Gates, slots: Mapping[str, int], families: Mapping[s
     if free <= 0 or (most is None and gates.flowing(name)):
         return free
     if not gates.flowing(name):
-        tx.all("lock_gates", **{"class": name}, family=family(name))
+        gates = gates.locked(tx, name)
     relatives = tx.required("in_flight_of_family", family=family(name))["busy"]
     if most is not None:
         free = max(0, min(free, most - relatives))
@@ -143,14 +143,15 @@ def _allowed(tx: Tx, gates: Gates, slots: Mapping[str, int], families: Mapping[s
     return gates.limit(name, free, busy, relatives)
 
 
-def _turn(tx: Tx, suspects: Suspects, kind: str, due: Row | None) -> list[Row] | None:
+def _turn(tx: Tx, suspects: Suspects, kind: str, due: Row | None, epoch: int) -> list[Row] | None:
     """Return the rows to claim when suspects exist: the due suspect alone, or nothing while a suspect waits or is being tried.
 
-    Returns None when the caller may select rows as usual.
+    Returns None when the caller may select rows as usual. Only rows that this process holds count: it is this process that the
+    suspect may end.
     """
     if not suspects.operations and not suspects.effects:
         return None
-    held = [*tx.all("operations_in_progress"), *tx.all("effects_in_flight")]
+    held = [row for row in (*tx.all("operations_in_progress"), *tx.all("effects_in_flight")) if row["epoch"] == epoch]
     suspects.waiting.discard(kind)
     if due is not None and not held:
         return [due]

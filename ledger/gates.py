@@ -279,6 +279,11 @@ class Gates:
 
     by_name: Mapping[str, Gate]
 
+    def locked(self, tx: Tx, effect_class: str) -> Gates:
+        """Return the gates after those of a class were locked, as they are then: no other process counts or changes them."""
+        rows = tx.all("lock_gates", **{"class": effect_class}, family=family(effect_class))
+        return Gates({**self.by_name, **{gate.name: gate for gate in map(Gate.of, rows)}})
+
     def limit(self, effect_class: str, free: int, busy: int, busy_in_family: int) -> int:
         """Return how many effects of a class may be claimed now, given the `free` slots and the numbers in flight."""
         allowed = free

@@ -526,18 +526,20 @@ VALUES (
 -- --------------------------------------------------------------------------------------------------------------- gates
 
 -- name: all_gates
-SELECT * FROM gates ORDER BY name;
+SELECT name, state, cause, reason, held_by, held_at, until_at, resumed_at, failures, failing FROM gates ORDER BY name;
 
 -- name: gate
-SELECT * FROM gates WHERE name = :name;
+SELECT name, state, cause, reason, held_by, held_at, until_at, resumed_at, failures, failing FROM gates WHERE name = :name;
 
 -- name: gates_over
 -- Of a class: its own, then its family's.
-SELECT * FROM gates WHERE name IN (:class, :family) ORDER BY name DESC;
+SELECT name, state, cause, reason, held_by, held_at, until_at, resumed_at, failures, failing FROM gates
+WHERE name IN (:class, :family) ORDER BY name DESC;
 
 -- name: lock_gates
 -- A class and its family, before what is in flight is counted: PostgreSQL lets no other process count until the commit.
-SELECT name FROM gates WHERE name IN (:class, :family) ORDER BY name;
+SELECT name, state, cause, reason, held_by, held_at, until_at, resumed_at, failures, failing FROM gates
+WHERE name IN (:class, :family) ORDER BY name;
 
 -- name: put_gate
 -- Only over the gate that was read: another process may have written it since.

@@ -41,7 +41,8 @@ SELECT * FROM effects WHERE id = :id FOR NO KEY UPDATE;
 SELECT :name AS name FROM pg_advisory_xact_lock(hashtextextended(:name, 0));
 
 -- name: lock_gates
-SELECT name FROM gates WHERE name IN (:class, :family) ORDER BY name FOR UPDATE;
+SELECT name, state, cause, reason, held_by, held_at, until_at, resumed_at, failures, failing FROM gates
+WHERE name IN (:class, :family) ORDER BY name FOR UPDATE;
 
 -- name: due_operations
 -- The walk reads one due row after the other from the index, and no more of them than the claim takes, whatever the statistics say. A

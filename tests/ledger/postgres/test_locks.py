@@ -133,7 +133,7 @@ def test_two_processes_count_what_is_in_flight_behind_a_gate_one_after_the_other
     one.run("put_gate", **{**GATE, "state": "half_open"})
     one.commit()
     both = {"class": "crm.create", "family": "crm"}
-    assert one.run("lock_gates", **both) == [{"name": "crm"}]
+    assert [row["state"] for row in one.run("lock_gates", **both)] == ["half_open"]
     assert two.waits("lock_gates", **both)
 
 

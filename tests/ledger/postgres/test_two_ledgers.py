@@ -11,13 +11,14 @@ import pytest
 
 from ledger.audit.verification import verify
 from ledger.ledger import Ledger
-from ledger.records import DedupeResult, Delivered
+from ledger.records import DedupeResult, Delivered, Retry, Trouble
 from ledger.recovery import begin_epoch
 from tests.ledger.parts import AUDIT, KEYRING, applied, intent, request
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from ledger.records import Effect
     from tests.ledger.parts import ManualClock
     from tests.ledger.places import Place
 
@@ -79,3 +80,81 @@ async def test_two_processes_finish_one_backlog_and_do_each_row_once(place: Plac
     for quote in {quote for _, quote in executed}:
         of_quote = [each for each, about in executed if about == quote]
         assert of_quote == sorted(of_quote), "in the order in which they came"
+
+
+DOWN = Trouble("transient", "503", http_status=503, unavailable=True)
+REST_MS = 30_000
+
+
+async def claim_together(*ledgers: Ledger, limit: int = 9) -> list[list[Effect]]:
+    """Claim effects in several processes at the same time."""
+    return await asyncio.gather(*(ledger.claim_effects({"crm.create": limit}) for ledger in ledgers))
+
+
+async def owe(ledger: Ledger, count: int) -> None:
+    """Enqueue calls to the CRM, each in a lane of its own."""
+    await ledger.reserve(request("calls"))
+    (operation,) = await ledger.claim_operations(1)
+    await ledger.execute(operation, applied(*(intent("crm.create", "keyed", f"Q-{number}") for number in range(count))))
+
+
+def gate(place: Place) -> tuple[object, ...]:
+    (row,) = place.shell().execute("SELECT state, cause FROM gates WHERE name = 'crm.create'")
+    return tuple(row)
+
+
+async def test_failures_in_two_processes_open_one_breaker_and_one_trial_follows(place: Place, clock: ManualClock) -> None:
+    async with process(place, clock, "one") as one, process(place, clock, "other") as other:
+        await owe(one, 9)
+        for number in range(5):
+            ledger = (one, other)[number % 2]
+            (effect,) = await ledger.claim_effects({"crm.create": 1})
+            await ledger.settle(effect, Retry(DOWN, delay_ms=1))
+        assert gate(place) == ("held", "breaker"), "neither process alone has seen so many failures"
+        clock.advance(REST_MS)
+        claimed = [
+            (ledger, effect)
+            for ledger, found in zip((one, other), await claim_together(one, other), strict=True)
+            for effect in found
+        ]
+        assert len(claimed) == 1, "the gate is half open for both"
+        assert await claim_together(one, other) == [[], []]
+        ((ledger, trial),) = claimed
+        await ledger.settle(trial, Delivered("ref", {}))
+        assert sum(map(len, await claim_together(one, other))) == 8
+
+
+async def test_a_claim_that_waits_for_the_end_of_a_trial_knows_that_it_failed(place: Place, clock: ManualClock) -> None:
+    async with process(place, clock, "one") as one:
+        await owe(one, 2)
+        shell = place.shell()
+        shell.execute("INSERT INTO gates (name, state, cause) VALUES ('crm.create', 'half_open', 'breaker')")
+        shell.execute("BEGIN")
+        shell.execute("UPDATE gates SET state = 'held', until_at = ?, held_at = ?", (clock.now_ms() + REST_MS, clock.now_ms()))
+        claiming = asyncio.create_task(one.claim_effects({"crm.create": 9}))
+        async with asyncio.timeout(30):
+            while not shell.execute("SELECT 1 FROM pg_locks WHERE NOT granted"):  # noqa: ASYNC110 -- the server sets no event
+                await asyncio.sleep(0.01)
+        shell.execute("COMMIT")
+        assert await claiming == []
+
+
+async def test_an_operators_pause_outlasts_the_answers_that_other_processes_settle(place: Place, clock: ManualClock) -> None:
+    async with process(place, clock, "one") as one, process(place, clock, "other") as other:
+        await owe(one, 12)
+        under_way = [
+            *zip(
+                (one, other) * 6,
+                await one.claim_effects({"crm.create": 6}) + await other.claim_effects({"crm.create": 6}),
+                strict=True,
+            )
+        ]
+        ends = (Delivered("ref", {}), Retry(DOWN, delay_ms=1))
+        settled = [ledger.settle(effect, ends[number % 2]) for number, (ledger, effect) in enumerate(under_way)]
+        paused, *_ = await asyncio.gather(other.pause("crm.create", "ops", "maintenance"), *settled)
+        assert paused
+        assert gate(place) == ("held", "operator")
+        assert await claim_together(one, other) == [[], []]
+        await one.resume("crm.create", "ops")
+        clock.advance(1)
+        assert sum(map(len, await claim_together(one, other))) == 1
