@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
@@ -155,6 +156,18 @@ class MissingRow(LookupError):  # noqa: N818 -- named after the fact: no row, wh
 
 class DatabaseError(Exception):
     """The ledger's file cannot be used as requested; the message names the remedy."""
+
+
+class MovedError(DatabaseError):
+    """The ledger was moved to another place, and this one is sealed."""
+
+    def __init__(self, place: str, at_ms: int) -> None:
+        super().__init__(
+            f"The ledger was moved to {place} ({datetime.fromtimestamp(at_ms / 1000, tz=UTC):%Y-%m-%d %H:%M:%S} UTC), and this one "
+            "is sealed. Nothing was done. Use it there: QUOTEBOT_LEDGER_URL names a database, and without it the ledger is a file. "
+            "An interrupted move: `quotebot ledger move --to` the same place finishes it, `quotebot ledger move --undo` takes it "
+            "back."
+        )
 
 
 class DamagedError(DatabaseError):

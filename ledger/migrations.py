@@ -7,7 +7,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from ledger.database import DatabaseError
+from ledger.database import DatabaseError, MovedError
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -18,6 +18,7 @@ _OF_A_FILE: Final = (
     'folder, then restore a backup from before the change (docs/runbook.md, "The schema was changed").'
 )
 NAMED: Final = 3  # objects named in a message; the others are counted
+MOVED: Final = "moved"  # component of the row that seals a ledger; its name is the ledger's new place, its checksum the move's id
 
 SchemaObject = tuple[str, str, str, str | None]  # type, name, the table it belongs to, its text
 
@@ -62,12 +63,15 @@ class OlderBuildError(DatabaseError):
 def known(rows: Iterable[tuple[str, str, str, int]], migrations: Sequence[Migration]) -> list[Migration]:
     """Return the migrations of the rows of `schema_migrations` (component, name, sha256, applied_at), in the order applied.
 
-    Raises DatabaseError when one is unknown to this build (the ledger is newer) or its text has changed.
+    Raises DatabaseError when one is unknown to this build (the ledger is newer) or its text has changed, MovedError when a row
+    seals the ledger.
     """
     by_name = {(migration.component, migration.name): migration for migration in migrations}
     place = {migration: number for number, migration in enumerate(migrations)}
     done: list[tuple[int, int, Migration]] = []
     for component, name, sha256, applied_at in rows:
+        if component == MOVED:
+            raise MovedError(name, applied_at)
         migration = by_name.get((component, name))
         if migration is None:
             raise DatabaseError(

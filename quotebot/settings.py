@@ -142,7 +142,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _safe_database(address: str) -> str:
+def safe_database(address: str) -> str:
     """Reject an address of a database that would send its rows in clear text, or that contains a password."""
     parts = urlsplit(address)
     if parts.scheme not in ("postgresql", "postgres"):
@@ -413,7 +413,7 @@ class Settings(BaseSettings):
         validation_alias="SENTRY_DSN",
         description="Address of a Sentry project that gets errors and dead letters; needs the extra sentry",
     )
-    ledger_url: Annotated[str, AfterValidator(_safe_database)] | None = Field(
+    ledger_url: Annotated[str, AfterValidator(safe_database)] | None = Field(
         None,
         description="Database of the ledger in place of the file in the data folder: postgresql://quotebot@db.example/quotebot"
         "?sslmode=verify-full&sslrootcert=system; needs the extra postgres",

@@ -78,6 +78,8 @@ PLACES: Final = {
     "ledger/operator/backup.py": ("clock database files", "connections that only read, the copy, and pauses between its steps"),
     "ledger/sqlite/connections.py": ("database", "connections that only read, hardened against what the file says of itself"),
     "ledger/sqlite/migrations.py": ("database", "the schema that the migrations make, in memory"),
+    "ledger/sqlite/moving.py": ("database", "the copy before it is a ledger, and the seal of one that no process has open"),
+    "quotebot/app/moves.py": ("chance", "the id of a move, which a repetition finds in the ledger"),
     "ledger/sqlite/ballast.py": ("files", "room for a full disk; it holds nothing"),
     "ledger/audit/keyring.py": ("chance files", "an audit key, made before the ledger it signs"),
     "ledger/audit/anchors.py": ("files", "the log of anchors, a copy of what the ledger holds"),

@@ -48,6 +48,8 @@ NOT_IN_A_STORY: Final = {
     "history.bound_from": "its last row, likewise",
     "late_result": "a second process took the row over: faults/suites/storm_second_process.py, faults/suites/model_machine.py",
     "ledger.migrated": "one audit row after a migration: tests/test_golden_ledgers.py dies at every statement of it",
+    "ledger.moved": "one audit row before a ledger is sealed: tests/quotebot/app/test_moves.py is killed at every step of a move",
+    "ledger.move_undone": "one audit row after a seal was taken off: tests/quotebot/app/test_moves.py; it owes nothing",
     "ledger.rebuild": "one transaction, when derived rows are wrong: tests/quotebot/cli/test_history.py; it owes nothing",
     "payload_shown": "one audit row, when an operator looks at a payload",
     "shelve_operation": "a command of a newer build: tests/quotebot/execution/test_executor.py; nothing changes but its due time",

@@ -168,6 +168,8 @@ LEDGER_EVENTS = frozenset(
         "audit.key_rotated",
         "ledger.restored",
         "ledger.migrated",
+        "ledger.moved",  # to another engine: the last event before it
+        "ledger.move_undone",
         "ledger.rebuilt",  # derived rows that were wrong were computed again
         "system.error",  # a dead letter
         "history.bound",  # a commit changed bound rows without an event in their chain

@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 
     from ledger.sqlite.disk import Disk
 
+# A move's id begins with its time.
+_BEGUN: Final = """
+SELECT max(at) FROM (SELECT max(started_at) AS at FROM generations
+  UNION ALL SELECT CAST(value AS INTEGER) FROM meta WHERE name = 'arrived')
+"""
 _BESIDE: Final = ("-wal", "-shm", ".gate", ".ballast")  # suffixes of the files beside an open database
 
 
@@ -67,8 +72,8 @@ def _finish(path: Path, disk: Disk) -> Path | None:
     if not next_one.exists():  # another process was faster
         return None
     with contextlib.closing(open_read_only(next_one, immutable=True)) as connection:
-        (started_at,) = connection.execute("SELECT max(started_at) FROM generations").fetchone()
-    # The same folder at every try: its name is the start time of the new generation.
+        (started_at,) = connection.execute(_BEGUN).fetchone()
+    # The same folder at every try: its name is the time of the restore or the move.
     aside = path.with_name(f"replaced-{datetime.fromtimestamp(started_at / 1000, tz=UTC):%Y%m%dT%H%M%S.%fZ}")
     disk.make_folder(aside)
     if path.exists():

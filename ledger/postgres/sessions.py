@@ -69,7 +69,7 @@ class Session:
     def __init__(
         self, connection: psycopg.Connection[tuple[Any, ...]], limits: Limits, server: Mapping[str, Any], timeline: int
     ) -> None:
-        self._connection = connection
+        self.connection = connection
         self.server = server
         self.timeline = timeline
         self._cursor = connection.cursor(binary=True)
@@ -83,12 +83,12 @@ class Session:
     @property
     def lost(self) -> bool:
         """True if the connection has ended."""
-        return bool(self._connection.closed)
+        return bool(self.connection.closed)
 
     @property
     def failed(self) -> bool:
         """True if an error ended the open transaction: the server then refuses every statement until it is rolled back."""
-        return bool(self._connection.pgconn.transaction_status != psycopg.pq.TransactionStatus.INTRANS)
+        return bool(self.connection.pgconn.transaction_status != psycopg.pq.TransactionStatus.INTRANS)
 
     def execute(self, sql: str, parameters: Mapping[str, object] | None = None) -> psycopg.Cursor[tuple[Any, ...]]:
         """Run one statement. Raises psycopg.Error."""
@@ -139,7 +139,7 @@ class Session:
     def close(self) -> None:
         """Close the connection."""
         with contextlib.suppress(psycopg.Error):
-            self._connection.close()
+            self.connection.close()
 
     def is_overdue(self, now: float) -> bool:
         """Tell whether the running call has taken too long."""
@@ -153,7 +153,7 @@ class Session:
     def shut(self) -> None:
         """Shut the socket down: the running call fails."""
         with contextlib.suppress(OSError, psycopg.Error):
-            descriptor = os.dup(self._connection.fileno())
+            descriptor = os.dup(self.connection.fileno())
             with socket.socket(fileno=descriptor) as held:
                 held.shutdown(socket.SHUT_RDWR)
 

@@ -27,6 +27,7 @@ from ledger.ownership import MAIN
 from ledger.postgres import connections, inspection, paces, replicas
 from ledger.postgres.clock import SKEW_MS_MAX, DatabaseClock
 from ledger.postgres.engine import PostgresDatabase
+from ledger.postgres.moving import MovableDatabase
 from ledger.postgres.sessions import FRONT, WRITER
 from quotebot.settings import ConfigurationError
 from quotebot.store import history
@@ -295,6 +296,15 @@ class PostgresStorage:
         if damaged is not None:
             raise NotWholeError(Path(self.place), f"its documents are not whole: artefact_blobs {damaged}: its content was changed")
         return connections.count_rows(self._url)
+
+    def movable(self) -> MovableDatabase:
+        """Return the database as an end of a move."""
+        return MovableDatabase(self._url, self.place, migrations(), statements(), self._timelines)
+
+    @property
+    def setting(self) -> str:
+        """The change of the settings for a ledger here, as an imperative."""
+        return f"set QUOTEBOT_LEDGER_URL (ledger_url) to {self.place}"
 
 
 @functools.cache

@@ -24,10 +24,12 @@ from ledger.operator.backup import FOLDER, BackupError, Progress, Proof, Source,
 from ledger.sqlite.ballast import BALLAST_BYTES
 from ledger.sqlite.batch import COPY_AFTER, SqliteTx
 from ledger.sqlite.connections import ReadOnlyFile, check_integrity, damage, open_read_only
+from ledger.sqlite.disk import Disk
 from ledger.sqlite.engine import SqliteDatabase
 from ledger.sqlite.file import APPLICATION_ID, PRAGMAS, cannot_be_opened
 from ledger.sqlite.locks import InstanceLock, hold_instance_lock, instance_holder
 from ledger.sqlite.migrations import pending, require_schema, schema_differences
+from ledger.sqlite.moving import MovableFile
 from quotebot import __version__
 from quotebot.store import history
 
@@ -275,3 +277,12 @@ class SqliteStorage:
     def prove(self, keyring: Keyring, progress: Progress = quiet) -> dict[str, int]:
         """Verify pages, schema, audit and references; return the row counts by table. Raises NotWholeError."""
         return prove(self.path, self.proof(keyring), progress)
+
+    def movable(self) -> MovableFile:
+        """Return the file as an end of a move."""
+        return MovableFile(self.path, self._migrations, self._statements, Disk())
+
+    @property
+    def setting(self) -> str:
+        """The change of the settings for a ledger here, as an imperative."""
+        return "remove QUOTEBOT_LEDGER_URL (ledger_url) from the settings"

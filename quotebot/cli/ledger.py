@@ -1,4 +1,4 @@
-"""`quotebot ledger ...`, `backup` and `restore`: the ledger's file, verified copies of it beside a running bot, and retention."""
+"""`quotebot ledger ...`, `backup` and `restore`: the ledger, verified copies of it beside a running bot, moves, and retention."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from ledger.clock import SystemClock
 from ledger.operator.backup import UNAUTHENTICATED, NotAuthenticError, NotWholeError
 from quotebot import __version__
 from quotebot.app import backups as restoring
+from quotebot.app import moves
 from quotebot.app.backups import authentic_backup, make_backup, prove_backup
 from quotebot.app.installation import storage_of
 from quotebot.cli import exits, terminal
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from ledger.operator.backup import Backup, Progress
     from ledger.retention import Purged
 
-app = App(name="ledger", help="Inspect and maintain the ledger's file")
+app = App(name="ledger", help="Inspect, maintain and move the ledger")
 
 
 @app.command
@@ -192,6 +193,59 @@ async def rebuild(*, json_output: Annotated[bool, Parameter(name="--json", negat
         print(f"Corrected: the last quote number of {year}, from {was} to {last}.")
     if not any(wrong.values()):
         print("Everything derived is right; nothing was changed.")
+    return exits.OK
+
+
+@app.command
+async def move(
+    *,
+    to: str | None = None,
+    undo: Annotated[bool, Parameter(negative="")] = False,
+    dry_run: Annotated[bool, Parameter(negative="")] = False,
+    json_output: Annotated[bool, Parameter(name="--json", negative="")] = False,
+) -> int:
+    """Move the ledger from its file into a PostgreSQL database, or back into the file (stop the bot first).
+
+    The ledger that is left is sealed first: it refuses every write and every start. Every row is copied and compared, and the audit
+    of the copy is verified, before the copy can be opened. The same command finishes an interrupted move, or --undo takes it back.
+    Afterwards change the settings as the command says.
+
+    Parameters
+    ----------
+    to
+        The address of an empty database, as QUOTEBOT_LEDGER_URL has it (the password in QUOTEBOT_LEDGER_PASSWORD), or `file`.
+    undo
+        Use the ledger here again, if the move was not completed.
+    dry_run
+        Only count.
+    json_output
+        Print JSON.
+    """
+    if (to is None) is not undo or (undo and dry_run):
+        raise exits.UsageError("Give either --to with the new place, or --undo.")
+    settings, name = terminal.existing_site(), terminal.user()
+    if to is None:
+        seal = await moves.undo(settings, actor=name)
+        told = {"schema_version": 1, "undone": seal.place}
+        print(json.dumps(told, indent=2) if json_output else f"The move to {seal.place} is undone. Start the bot: quotebot run")
+        return exits.OK
+    if dry_run:
+        counts = await asyncio.to_thread(moves.count, settings, to)
+        told = {"schema_version": 1, "dry_run": True, "tables": counts}
+        rows = f"Would be moved: {sum(counts.values()):,} rows in {len(counts)} tables."
+        print(json.dumps(told, indent=2) if json_output else rows)
+        return exits.OK
+    with following() as progress:
+        done = await moves.move(settings, to, SystemClock(), actor=name, progress=progress)
+    if json_output:
+        told = {"schema_version": 1, "dry_run": False, "from": done.origin, "to": done.place, "tables": done.tables}
+        print(json.dumps(told, indent=2))
+        return exits.OK
+    if done.tables is not None:
+        rows = f"{sum(done.tables.values()):,} rows in {len(done.tables)} tables"
+        print(f"Moved and compared: {rows}, {done.tables['audit_events']:,} of them audit events.")
+    print(f"The ledger is at {done.place}. The one at {done.origin} is sealed; keep it until the next backup.")
+    print(f"Now {done.setting}, then start the bot: quotebot run")
     return exits.OK
 
 

@@ -46,7 +46,7 @@ COMMANDS: Final = {
     "quotebot.cli.audit:app": "Verify, read and export the audit trail",
     "quotebot.cli.metrics:metrics": "Print metrics in Prometheus' text format",
     "quotebot.cli.metrics:slo": "Check service levels; exits 1 on a miss",
-    "quotebot.cli.ledger:app": "Inspect and maintain the ledger's file",
+    "quotebot.cli.ledger:app": "Inspect, maintain and move the ledger",
     "quotebot.cli.ledger:backup": "Back up the ledger and verify the copy (the bot may run)",
     "quotebot.cli.ledger:restore": "Restore a backup (stop the bot first)",
     "quotebot.cli.drill:drill": "Play failures against a local bot (touches nothing of this installation)",
@@ -120,7 +120,7 @@ def _disk_status(error: OSError) -> int:
 
 def _status_of(error: Exception) -> int:
     """Report errors that people can act on; any other error is a bug and keeps its traceback."""
-    from ledger.database import DatabaseError  # noqa: PLC0415 -- after the command has run, cost no longer matters
+    from ledger.database import DatabaseError, MovedError  # noqa: PLC0415 -- after the command has run, cost no longer matters
     from quotebot.app.installation import IngressEndedError, LedgerInUseError  # noqa: PLC0415 -- see root.py
     from quotebot.settings import ConfigurationError  # noqa: PLC0415 -- see root.py
 
@@ -128,6 +128,7 @@ def _status_of(error: Exception) -> int:
         exits.UsageError: exits.USAGE,
         ConfigurationError: exits.CONFIG,
         LedgerInUseError: exits.PENDING,
+        MovedError: exits.CONFIG,
         DatabaseError: exits.UNAVAILABLE,
         IngressEndedError: exits.UNAVAILABLE,
     }
