@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib.resources import files
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from ledger.audit.events import Audit
@@ -15,7 +16,7 @@ from ledger.recovery import begin_epoch
 from ledger.sqlite.engine import SqliteDatabase
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from ledger.clock import Clock
@@ -37,10 +38,10 @@ CREATE TABLE bench_quotes (
 ) STRICT, WITHOUT ROWID;
 """,
 )
-_SAVE_QUOTE: Final = """
+SAVE_QUOTE: Final = """
 INSERT INTO bench_quotes (quote_id, version, state, customer, total, updated_at)
 VALUES (:quote_id, 1, 'submitted', :customer, :total, :now)
-ON CONFLICT (quote_id) DO UPDATE SET version = version + 1, state = excluded.state, updated_at = excluded.updated_at
+ON CONFLICT (quote_id) DO UPDATE SET version = bench_quotes.version + 1, state = excluded.state, updated_at = excluded.updated_at
 """
 PRAGMAS: Final = (
     "journal_mode",
@@ -53,15 +54,16 @@ PRAGMAS: Final = (
 )
 
 
-async def open_ledger(path: Path, clock: Clock) -> tuple[Ledger, SqliteDatabase]:
-    """Open the ledger at `path` as the bot does, under a new epoch, with the benchmark's own table in addition."""
+async def open_ledger(path: Path, clock: Clock, more: Mapping[str, str] = MappingProxyType({})) -> tuple[Ledger, SqliteDatabase]:
+    """Open the ledger at `path` as the bot does, under a new epoch, with the benchmark's own table, and `more` statements."""
     audit = Audit(frozenset({"quote.submitted"}), load_keyring(path.parent))
     schema = sorted(files("ledger").joinpath("schema").iterdir(), key=lambda file: file.name)
     database = await SqliteDatabase.open(
         path,
         statements={
             **load_statements([files("ledger").joinpath("queries.sql").read_text("utf-8")]),
-            "bench_save_quote": _SAVE_QUOTE,
+            "bench_save_quote": SAVE_QUOTE,
+            **more,
             **{f"bench_{name}": f"PRAGMA {name}" for name in PRAGMAS},
         },
         migrations=[*(Migration("ledger", file.name, file.read_text("utf-8")) for file in schema), QUOTES],

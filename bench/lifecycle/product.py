@@ -36,6 +36,13 @@ class Workshop:
             await self.command()
             self.latencies.append(time.perf_counter() - started)
 
+    async def acknowledged(self, stop: float) -> None:
+        """Request as `client` does, each command after the last one is recorded."""
+        while time.perf_counter() < stop:
+            started = time.perf_counter()
+            await self._ledger.reserve(request(next(self._ordinals), self._ledger.clock.now_ms()))
+            self.latencies.append(time.perf_counter() - started)
+
     async def command(self) -> None:
         """Request one command and wait until it is completed."""
         reservation = await self._ledger.reserve(request(next(self._ordinals), self._ledger.clock.now_ms()))

@@ -51,7 +51,7 @@ class Plan:
 def run_rounds(plan: Plan, files: dict[int, Path], say: Callable[[str], None]) -> list[dict[tuple[int, str], Summary]]:
     """Run everything; `files` has the prepared file of each size that needs one. A failed run is a summary with problems."""
     asked = {variant.split()[0] for variant in plan.variants}
-    missing = {peer: why for peer in PEERS if peer in asked and (why := _missing(plan.peers_python, peer))}
+    missing = {peer: why for peer in PEERS if peer in asked and (why := why_missing(plan.peers_python, peer))}
     rounds = []
     for number in range(plan.rounds):
         done = {}
@@ -74,14 +74,19 @@ def _run(plan: Plan, grown: Path | None, variant: str) -> Summary:
             command = [plan.peers_python, "-m", f"bench.peers.with_{kind}", str(path.parent), str(plan.seconds), clients]
         else:
             command = [sys.executable, "-m", "bench.lifecycle.child", variant, str(path), str(plan.seconds)]
-        try:
-            status, out, err = _ended(command)
-            summary: Summary = json.loads(out.splitlines()[-1])
-        except subprocess.TimeoutExpired:
-            return {"problems": [f"did not end within {SECONDS_MAX} s"]}
-        except (ValueError, IndexError):
-            last = [line for line in err.splitlines() if line.strip()][-1:]
-            return {"problems": [f"failed with status {status}: {' '.join(last)}"]}
+        return run_child(command)
+
+
+def run_child(command: Sequence[str]) -> Summary:
+    """Run the process of one variant and return the summary that it prints; that of a failed one says why."""
+    try:
+        status, out, err = _ended(command)
+        summary: Summary = json.loads(out.splitlines()[-1])
+    except subprocess.TimeoutExpired:
+        return {"problems": [f"did not end within {SECONDS_MAX} s"]}
+    except (ValueError, IndexError):
+        last = [line for line in err.splitlines() if line.strip()][-1:]
+        return {"problems": [f"failed with status {status}: {' '.join(last)}"]}
     return summary
 
 
@@ -109,7 +114,7 @@ def _file(plan: Plan, grown: Path | None) -> Iterator[Path]:
         yield Path(folder, "ledger.db")
 
 
-def _missing(python: str, peer: str) -> str | None:
+def why_missing(python: str, peer: str) -> str | None:
     """Return why a peer cannot run here, or None."""
     if not _installed(python, peer):
         return NOT_INSTALLED

@@ -17,6 +17,10 @@ NOISE_MAX: Final = 0.20  # between identical variants; above this nothing is jud
 FIRST, AGAIN = "quotebot c=64", "quotebot c=64 again"
 LIMIT, LIMIT_AGAIN = "limit", "limit again"
 
+# The variants of bench/postgres.py.
+PRODUCT, SINGLE, SQLITE = "postgres", "single commits", "sqlite"
+ACKS: Final = "acks"  # the rest of a variant whose clients reserve only
+
 Cell = tuple[int, str]
 Rounds = list[dict[Cell, dict[str, Any]]]
 
@@ -68,12 +72,12 @@ def goals(sizes: Sequence[int]) -> list[Goal]:
     return found
 
 
-def noise(rounds: Rounds) -> float | None:
-    """Return the difference between two runs of the same variant in one round: the median, of the worse of the two pairs.
+def noise(rounds: Rounds, pairs: Sequence[tuple[str, str]] = ((FIRST, AGAIN), (LIMIT, LIMIT_AGAIN))) -> float | None:
+    """Return the difference between two runs of the same variant in one round: the median, of the worst of the pairs.
 
-    None if neither pair was run.
+    None if no pair was run.
     """
-    errors = [_differences(rounds, *pair) for pair in ((FIRST, AGAIN), (LIMIT, LIMIT_AGAIN))]
+    errors = [_differences(rounds, *pair) for pair in pairs]
     return max((statistics.median(found) for found in errors if found), default=None)
 
 
@@ -85,17 +89,18 @@ def _differences(rounds: Rounds, first: str, again: str) -> list[float]:
 def judge(rounds: Rounds, sizes: Sequence[int], payload_bytes: int, bytes_max: float = 2.0) -> list[Summary]:
     """Return one JSON-ready row per goal: the goal, its result, and the verdict."""
     error = noise(rounds)
-    lines = [_line(str(goal), goal.ratios(rounds), goal.met, _why_not(rounds, goal), error) for goal in goals(sizes)]
+    lines = [verdict_of(str(goal), goal.ratios(rounds), goal.met, why_not(rounds, goal), error) for goal in goals(sizes)]
     if 0 in sizes:
         runs = [done[0, FIRST] for done in rounds if (0, FIRST) in done]
         sound = not any(run["problems"] for run in runs)
         found = [run["file_per_op"] / payload_bytes for run in runs] if sound else []
         wanted = f"{FIRST} at 0: bytes in the file per command <= {bytes_max:g}x the payload ({payload_bytes:,} B)"
-        lines.append(_line(wanted, found, lambda value: value <= bytes_max, "not run" if sound else "a check failed", 0.0))
+        lines.append(verdict_of(wanted, found, lambda value: value <= bytes_max, "not run" if sound else "a check failed", 0.0))
     return lines
 
 
-def _line(wanted: str, ratios: list[float], met: Callable[[float], bool], why_not: str, error: float | None) -> Summary:
+def verdict_of(wanted: str, ratios: list[float], met: Callable[[float], bool], why_not: str, error: float | None) -> Summary:
+    """Return the JSON-ready row of one goal; `error` is the noise of the run."""
     if not ratios:
         return {"goal": wanted, "found": None, "verdict": f"no verdict: {why_not}"}
     found = {"median": statistics.median(ratios), "min": min(ratios), "max": max(ratios)}
@@ -106,7 +111,8 @@ def _line(wanted: str, ratios: list[float], met: Callable[[float], bool], why_no
     return {"goal": wanted, "found": found, "verdict": "ok" if met(found["median"]) else "missed"}
 
 
-def _why_not(rounds: Rounds, goal: Goal) -> str:
+def why_not(rounds: Rounds, goal: Goal) -> str:
+    """Return why there is no verdict on a goal without figures."""
     problems = [
         problem for done in rounds for cell in (goal.cell, goal.other) for problem in done.get(cell, {}).get("problems", [])
     ]

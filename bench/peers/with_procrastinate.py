@@ -1,13 +1,15 @@
-"""procrastinate on PostgreSQL: `python -m bench.peers.with_procrastinate FOLDER SECONDS CLIENTS` prints JSON.
+"""procrastinate on PostgreSQL: `python -m bench.peers.with_procrastinate FOLDER SECONDS CLIENTS [SERVER]` prints JSON.
 
 Its fastest set-up: clients and worker in one event loop, a job and its key deferred in one transaction, the worker woken by
 NOTIFY, the work's statements sent in one pipeline, clients woken once their job is stored as succeeded. It has no idempotency keys
-and stores no results; a table of each replaces them. The server is one of its own (postgres.py): its processes use the second core.
+and stores no results; a table of each replaces them. Unless the address of an empty database is given, the server is one of its own
+(postgres.py): its processes use the second core.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
 import json
 import logging
@@ -129,7 +131,7 @@ def main() -> None:
     folder, seconds, clients = Path(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
     logging.disable(logging.CRITICAL)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # an exception, so that the server is stopped
-    with cluster(folder / "postgres") as conninfo:
+    with contextlib.nullcontext(sys.argv[4]) if sys.argv[4:] else cluster(folder / "postgres") as conninfo:
         summary = asyncio.run(run(conninfo, seconds, clients))
     print(json.dumps(summary))
 

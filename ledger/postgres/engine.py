@@ -118,6 +118,11 @@ class PostgresDatabase:
         return self._writer.unknown
 
     @property
+    def round_trips(self) -> int:
+        """The number of times that the writer's session has waited for the server."""
+        return 0 if self._writer.session is None else self._writer.session.round_trips
+
+    @property
     def health(self) -> Health:
         """The current state of the database."""
         writer = self._writer

@@ -76,6 +76,7 @@ class Session:
         self._control = connection.cursor()
         self._seconds = limits.statement / 1000 + OVERRUN_SECONDS
         self.call: float | None = None  # time.monotonic at the begin of the running call
+        self.round_trips = 0
         self._overdue_at = 0.0  # of that call
         self.notices: list[str] = []
         connection.add_notice_handler(lambda notice: self.notices.append(f"{notice.severity} {notice.sqlstate}"))
@@ -161,6 +162,7 @@ class Session:
         now = time.monotonic()
         self._overdue_at = now + seconds
         self.call = now
+        self.round_trips += 1
 
 
 class TimelineLog:
