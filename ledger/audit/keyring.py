@@ -3,6 +3,9 @@
 Rotation adds a file; keys are never removed, because the events they signed stay. A process signs with the newest key at its start:
 a running bot continues with the older one until its restart, and processes started in the meantime use the new one. Events of both
 keys may therefore alternate, in one chain too: each event is signed after the MAC of the previous one, regardless of its key.
+
+Machines that work on one ledger have the same files, which its operator copies. A machine never makes a first key of its own for a
+ledger that another one has begun.
 """
 
 from __future__ import annotations
@@ -18,10 +21,11 @@ from ledger.database import DatabaseError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ledger.database import Tx
+    from ledger.database import Database, Tx
 
 _PATTERN: Final = "audit-[0-9][0-9][0-9][0-9].key"
 _LAST_NUMBER: Final = 9999
+_FIRST_KEY: Final = "first_audit_key"  # in `meta`: the id of the key with which a shared ledger was begun
 
 
 class KeyMissing(DatabaseError):  # noqa: N818 -- named after the fact
@@ -59,9 +63,41 @@ def require_shared_keys(tx: Tx, keyring: Keyring) -> None:
     if last is not None and last["key_id"] not in keyring.keys:
         raise KeyMissing(
             f"The newest event of the audit is signed with the key {last['key_id']}, which is not in this data folder. Nothing was "
-            "done: the folder belongs to another ledger, or a key is missing. Copy the audit keys (audit-*.key) from the machine "
-            "that wrote the event."
+            f"done: the folder belongs to another ledger, or a key is missing. {where_keys_are(tx)}"
         )
+
+
+async def begin_with_keys(database: Database, keyring: Keyring) -> None:
+    """Begin a ledger that several machines share with these keys, or raise KeyMissing if it has others (require_shared_keys).
+
+    Of two machines that begin at once, the second is refused, though no event shows the key of the first yet.
+    """
+
+    def is_begun(tx: Tx) -> bool:
+        require_shared_keys(tx, keyring)
+        return tx.one("last_audit_key") is not None
+
+    def begin(tx: Tx) -> None:
+        first = None if is_begun(tx) else tx.one("meta", name=_FIRST_KEY)
+        if first is None:
+            tx.one("put_meta", name=_FIRST_KEY, value=keyring.current_id)
+        elif first["value"] not in keyring.keys:
+            raise KeyMissing(
+                f"Another machine has begun this ledger with the audit key {first['value']}, which is not in this data folder. "
+                f"Nothing was done. {where_keys_are(tx)}"
+            )
+
+    if not await database.read(is_begun):
+        await database.write("audit.keys", begin, alone=True)
+
+
+def where_keys_are(tx: Tx) -> str:
+    """Return a sentence that says which files to copy from where."""
+    last = tx.one("last_epochs", limit=1)
+    where = "a machine that works on this ledger"
+    if last is not None and last["host"]:
+        where = f"{last['host']}, where {last['role']} {last['replica']} was started last"
+    return f"Copy all its keys (audit-*.key) from the data folder on {where}, in place of those here."
 
 
 def key_files(folder: Path) -> list[Path]:

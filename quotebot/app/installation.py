@@ -22,7 +22,7 @@ from adapters.policies import Matrix, policies
 from ledger.audit.anchors import LOG_NAME
 from ledger.audit.columns import statements as bound_statements
 from ledger.audit.events import Audit
-from ledger.audit.keyring import key_files, load_keyring
+from ledger.audit.keyring import KeyMissing, key_files, load_keyring
 from ledger.audit.proof import KEY_NAME
 from ledger.database import load_statements
 from ledger.gates import Breaker
@@ -221,7 +221,10 @@ def open_audit(settings: Settings, *, terminal_user: str | None = None) -> Audit
     storage = storage_of(settings)
     if storage.is_missing():
         _mark(settings.data_dir / MARKER)
-    keyring = load_keyring(settings.data_dir, may_create=not storage.exists())
+    try:
+        keyring = load_keyring(settings.data_dir, may_create=not storage.exists())
+    except KeyMissing as error:
+        raise KeyMissing(f"{error} {storage.where_keys_are()}".rstrip()) from error
     return Audit(DOMAIN_EVENTS, keyring, terminal_user=terminal_user)
 
 

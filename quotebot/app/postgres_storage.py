@@ -17,11 +17,11 @@ from adapters.artefacts import require_name, verified
 from adapters.failures import AdapterError, Failure
 from ledger.audit.columns import statements as bound_statements
 from ledger.audit.events import SYSTEM_CHAIN, finish_with
-from ledger.audit.keyring import require_shared_keys
+from ledger.audit.keyring import begin_with_keys, where_keys_are
 from ledger.audit.verification import AUDIT_TABLES, verify_within
 from ledger.clock import SystemClock
 from ledger.database import DatabaseError, load_statements, replace_statements
-from ledger.migrations import Migration
+from ledger.migrations import Migration, OlderBuildError
 from ledger.operator.backup import NotWholeError, Progress, quiet
 from ledger.ownership import MAIN
 from ledger.postgres import connections, inspection, paces, replicas
@@ -193,7 +193,7 @@ class PostgresStorage:
             timelines=self._timelines,
         )
         try:
-            await database.read(lambda tx: require_shared_keys(tx, audit.keyring))
+            await begin_with_keys(database, audit.keyring)
         except DatabaseError:
             await database.close()
             raise
@@ -204,6 +204,13 @@ class PostgresStorage:
         """Run `work` in one snapshot, beside a running bot; blocks. Raises OlderBuildError."""
         connections.require_current(self._url, migrations())
         return connections.read_snapshot(self._url, statements(), work)
+
+    def where_keys_are(self) -> str:
+        """Return a sentence that says where a data folder without the audit's keys gets them."""
+        try:
+            return self.read(where_keys_are)
+        except OlderBuildError:
+            return ""
 
     @staticmethod
     def paces(ledger: Ledger) -> paces.DatabasePaces:

@@ -176,6 +176,10 @@ class SqliteStorage:
     def paces(_ledger: Ledger) -> None:
         """Return None: the one bot counts its calls in memory."""
 
+    def where_keys_are(self) -> str:
+        """Return an empty sentence: the keys of a file's ledger are beside it alone."""
+        return ""
+
     def read_only(self) -> ReadAccess | None:
         """Return read-only access if the folder cannot be written, which even a reader needs in WAL mode; None if it can.
 

@@ -306,7 +306,7 @@ def _long_jobs(ledger: Ledger, settings: Settings, clock: Clock, sweep: Artefact
         Job("measures", MEASURES_SECONDS, lambda: fold(ledger), leader=True),
         needs_clock("retention", RETENTION_SECONDS, purge_rows, RETENTION_FIRST_SECONDS),
         needs_clock("keeping", RETENTION_SECONDS, lambda: let_go(ledger, keeping), RETENTION_FIRST_SECONDS),
-        Job("artefacts", ARTEFACTS_SECONDS, sweep.sweep, ARTEFACTS_SECONDS),
+        Job("artefacts", ARTEFACTS_SECONDS, sweep.sweep, ARTEFACTS_SECONDS, leader=True),
         Job("integrity", INTEGRITY_SECONDS, storage_of(settings).check_integrity, INTEGRITY_FIRST_SECONDS),
         needs_clock("backup", BACKUP_SECONDS, lambda: keep_backups(settings, clock), INTEGRITY_FIRST_SECONDS),
     ]

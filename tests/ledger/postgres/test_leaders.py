@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ledger.audit.anchors import keep_anchors
+from ledger.audit.anchors import ANCHOR_EVERY_MS, LOG_NAME, keep_anchors, read_lines
 from ledger.audit.verification import verify
 from ledger.ledger import Ledger
 from ledger.measures import fold, measure, recount
@@ -89,3 +89,23 @@ async def test_two_leaders_seal_the_same_events_once(place: Place, clock: Manual
         assert len([anchor for anchor in made if anchor is not None]) == 1
         assert [row["id"] for row in place.shell().execute("SELECT id FROM audit_anchors")] == [1]
         assert (await verify(one.database, KEYRING)).sound
+
+
+async def test_new_leader_continues_the_log_of_anchors_with_those_of_the_one_before(
+    place: Place, clock: ManualClock, tmp_path: Path
+) -> None:
+    async with leader(place, clock) as one, leader(place, clock) as other:
+        folders = {ledger: tmp_path / str(number) for number, ledger in enumerate((one, other))}
+        for number, ledger in enumerate((one, one, other, other, one)):
+            folders[ledger].mkdir(exist_ok=True)
+            await ledger.reserve(request(f"r{number}", aggregate_id=f"Q-{number}"))
+            await ledger.database.write(
+                "say", lambda tx: AUDIT.append(tx, START_MS, "ledger.migrated", actor="a", actor_type="operator")
+            )
+            assert await keep_anchors(ledger, folders[ledger]) is not None
+            clock.advance(ANCHOR_EVERY_MS)
+        logs = [read_lines((folder / LOG_NAME).read_text("utf-8")) for folder in folders.values()]
+        assert [[anchor.id for anchor in log] for log in logs] == [[1, 2, 3, 4, 5], [1, 2, 3, 4]]
+        assert logs[0][:4] == logs[1]
+        report = await verify(one.database, KEYRING, anchors_kept_elsewhere=logs[1])
+        assert (report.finding, report.anchors_kept_elsewhere) == (None, 4)

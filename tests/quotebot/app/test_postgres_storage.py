@@ -20,7 +20,7 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import dict_row
 
 from ledger import recovery
-from ledger.audit.keyring import KeyMissing, load_keyring
+from ledger.audit.keyring import KeyMissing, key_files, load_keyring
 from ledger.audit.proof import load_signer, public_pem
 from ledger.clock import SystemClock
 from ledger.database import DatabaseError
@@ -28,6 +28,7 @@ from ledger.ledger import Ledger
 from ledger.operator.backup import NotWholeError
 from ledger.postgres import inspection, replicas, sessions
 from ledger.postgres.clock import DatabaseClock
+from ledger.recovery import begin_epoch
 from quotebot.app.backups import backups_of, is_due
 from quotebot.app.installation import instance_lock, open_audit, open_ledger, storage_of
 from quotebot.app.postgres_storage import PostgresStorage
@@ -391,10 +392,29 @@ async def test_data_folder_with_other_audit_keys_is_refused(url: str, tmp_path: 
     state, words = await checked(other, "audit.whole")
     assert state is State.ERROR
     assert "which is not in this data folder" in words
-    with pytest.raises(KeyMissing, match="Copy the audit keys"):
+    with pytest.raises(KeyMissing, match="Copy all its keys"):
         async with open_ledger(other):
             pass
     assert (await checked(settings, "audit.whole"))[0] is State.SKIPPED
+
+
+async def test_machine_without_the_audit_keys_is_told_where_they_are(url: str, tmp_path: Path) -> None:
+    settings = Settings(_env_file=None, data_dir=tmp_path / "one", ledger_url=url)
+    other = settings.model_copy(update={"data_dir": tmp_path / "other"})
+    async with open_ledger(settings) as ledger:
+        await begin_epoch(ledger.database, 1, role="bot", build="1", replica="b2", host="db7.example")
+    where = r"Copy all its keys \(audit-\*\.key\) from the data folder on db7\.example, where bot b2 was started last"
+    with pytest.raises(KeyMissing, match=where):
+        open_audit(other)
+    assert not list(other.data_dir.glob("audit-*"))
+    load_keyring(other.data_dir)  # it began at the same moment, and the ledger has no event yet
+    with pytest.raises(KeyMissing, match=f"has begun this ledger with the audit key .*{where}"):
+        async with open_ledger(other):
+            pass
+    for key in key_files(settings.data_dir):
+        (other.data_dir / key.name).write_bytes(key.read_bytes())
+    async with open_ledger(other):
+        pass
 
 
 async def test_bot_does_not_start_on_a_server_that_can_lose_commits(url: str, tmp_path: Path) -> None:
