@@ -19,6 +19,7 @@ _OF_A_FILE: Final = (
 )
 NAMED: Final = 3  # objects named in a message; the others are counted
 MOVED: Final = "moved"  # component of the row that seals a ledger; its name is the ledger's new place, its checksum the move's id
+EXPAND: Final = "-- expand:"  # header of a file that only adds what an older build does not need to know
 
 SchemaObject = tuple[str, str, str, str | None]  # type, name, the table it belongs to, its text
 
@@ -35,6 +36,11 @@ class Migration:
     def sha256(self) -> str:
         """The checksum stored with the name: an applied file must never change."""
         return _sha256(self.sql)
+
+    @property
+    def expands(self) -> bool:
+        """True if builds that do not know this file go on working."""
+        return self.sql.startswith(EXPAND)
 
 
 @functools.cache

@@ -11,7 +11,15 @@ from psycopg.conninfo import make_conninfo
 
 from ledger.database import DatabaseError, NotRecorded
 from ledger.migrations import OlderBuildError, SchemaChangedError
-from ledger.postgres.migrations import migrate, pending, require_order, require_schema, schema_differences
+from ledger.postgres.migrations import (
+    migrate,
+    newer,
+    pending,
+    require_order,
+    require_schema,
+    schema_differences,
+    wait_for_migrations,
+)
 from ledger.postgres.sessions import CONNECT_SECONDS, READER, WRITER, Address, require_version
 from ledger.postgres.transactions import NamedStatement, PostgresTx
 
@@ -38,33 +46,44 @@ def is_there(url: str) -> bool:
         return bool(value(connection, THERE))
 
 
-def prepare(url: str, migrations: Sequence[Migration], now_ms: int, on_migrating: Callable[[], object] | None) -> None:
+def prepare(
+    url: str,
+    migrations: Sequence[Migration],
+    now_ms: int,
+    on_migrating: Callable[[], object],
+    alone: Callable[[psycopg.Connection[tuple[Any, ...]]], bool],
+) -> None:
     """Check the schema and bring it up to date; `on_migrating` is called before a used ledger is changed.
 
-    Without `on_migrating`, an older ledger raises OlderBuildError. Raises DatabaseError as the migrations do.
+    `alone` tells whether no other bot runs. Raises DatabaseError as the migrations do.
     """
     with connected(url) as connection:
+        wait_for_migrations(connection)
         require_order(connection)
         require_schema(connection, migrations)
-        missing = pending(connection, migrations)
-        if missing and on_migrating is None:
-            raise OlderBuildError("The ledger's schema is older than this build, and a bot is running on it; it is unchanged.")
-        if missing and on_migrating is not None:
+        if pending(connection, migrations):
             if value(connection, THERE):
                 on_migrating()
-            migrate(connection, migrations, now_ms)
+            migrate(connection, migrations, now_ms, lambda: not _is_used(connection) or alone(connection))
 
 
-def check_schema(url: str, migrations: Sequence[Migration]) -> None:
-    """Raise DatabaseError with the difference unless the schema is the one of this build."""
+def _is_used(connection: psycopg.Connection[tuple[Any, ...]]) -> bool:
+    """Tell whether a bot has begun to work on the ledger. Those that start it together may all create it."""
+    return bool(value(connection, THERE)) and value(connection, "SELECT max(epoch) FROM epochs") is not None
+
+
+def check_schema(url: str, migrations: Sequence[Migration]) -> list[str]:
+    """Return what a newer build has added. Raises DatabaseError with the difference unless the rest is the schema of this build."""
     with connected(url) as connection:
         require_order(connection)
         missing = pending(connection, migrations)
         changed = schema_differences(connection, migrations)
+        added = newer(connection, migrations)
     if changed:
         raise DatabaseError(SchemaChangedError(changed).named)
     if missing:
         raise OlderBuildError(f"{len(missing)} changes of this build are not in it yet; the next start of the bot makes them")
+    return added
 
 
 def read_snapshot(url: str, statements: Mapping[str, str], work: Callable[[Tx], T]) -> T:

@@ -4,12 +4,17 @@ Each file is applied once, whole, in one transaction under an advisory lock, and
 SQLite ledger; the history of that ledger's migrations is not repeated: the first file creates everything. Later files are named as
 those of SQLite are, one for each engine.
 
+A file whose header says `expand` only adds: tables, indexes, and columns that are empty or have a default. Builds that do not know
+it go on working, so it may be applied while bots of an older build run. Any other file, whose header says `contract`, is applied
+only while no other bot runs, and an older build refuses the database from then on.
+
 The expected schema is created in the session's temporary schema, read from the catalog and rolled back, so a role without the right
 to create anything can compare, and every version of the server describes both in the same words.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,19 +22,21 @@ import psycopg
 from psycopg.rows import tuple_row
 
 from ledger.database import DatabaseError
-from ledger.migrations import Migration, SchemaChangedError, SchemaObject, differences, known
+from ledger.migrations import Migration, OlderBuildError, SchemaChangedError, SchemaObject, differences, known
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 LOCK: Final = 0x51756F74  # advisory lock: one process at a time changes the schema
 LOCK_SECONDS: Final = 2
+UNDER_WAY_SECONDS: Final = 60  # longest wait of a start for a migration by another process
 BOOKKEEPING: Final = """
 CREATE TABLE IF NOT EXISTS schema_migrations (
   component TEXT NOT NULL,
   name TEXT NOT NULL,
   sha256 TEXT NOT NULL,
   applied_at BIGINT NOT NULL,
+  expands BIGINT NOT NULL DEFAULT 0, -- 1: a build that does not know it goes on working
   PRIMARY KEY (component, name)
 )
 """
@@ -73,11 +80,15 @@ WHERE p.pronamespace = %(schema)s::regnamespace AND NOT EXISTS (
   SELECT 1 FROM pg_catalog.pg_depend AS d WHERE d.classid = 'pg_catalog.pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e')
 """
 
+# In a list of columns, one that is never NULL and has no default.
+_REFUSES_OLD: Final = re.compile(r" t  (?:, |$)")
+
 
 def pending(connection: psycopg.Connection[Any], migrations: Sequence[Migration]) -> list[Migration]:
     """Return the migrations missing from the database, in order. Only reads.
 
-    Raises DatabaseError when the database contains a migration unknown to this build (it is newer) or one whose text has changed.
+    Raises DatabaseError when the database contains a migration whose text has changed, or one that this build does not know and
+    cannot work with.
     """
     done = {(migration.component, migration.name) for migration in recorded(connection, migrations)}
     return [migration for migration in migrations if (migration.component, migration.name) not in done]
@@ -85,17 +96,42 @@ def pending(connection: psycopg.Connection[Any], migrations: Sequence[Migration]
 
 def recorded(connection: psycopg.Connection[Any], migrations: Sequence[Migration]) -> list[Migration]:
     """Return the migrations recorded in the database, in the order applied. Only reads. Raises DatabaseError as `pending` does."""
-    rows: list[tuple[str, str, str, int]] = []
+    rows = _recorded(connection)
+    ours = {(migration.component, migration.name) for migration in migrations}
+    return known([row[:4] for row in rows if row[:2] in ours or not row[4]], migrations)
+
+
+def newer(connection: psycopg.Connection[Any], migrations: Sequence[Migration]) -> list[str]:
+    """Return the names of what a newer build has added to the database. Only reads."""
+    ours = {(migration.component, migration.name) for migration in migrations}
+    return sorted(f"{row[0]}/{row[1]}" for row in _recorded(connection) if row[:2] not in ours and row[4])
+
+
+def _recorded(connection: psycopg.Connection[Any]) -> list[tuple[str, str, str, int, int]]:
     with connection.cursor(row_factory=tuple_row) as cursor:
         cursor.execute("SELECT to_regclass('schema_migrations') IS NOT NULL")
-        if cursor.fetchone() == (True,):
-            cursor.execute("SELECT component, name, sha256, applied_at FROM schema_migrations")
-            rows = cursor.fetchall()
-    return known(rows, migrations)
+        if cursor.fetchone() != (True,):
+            return []
+        cursor.execute("SELECT component, name, sha256, applied_at, expands FROM schema_migrations")
+        return list(cursor)
 
 
-def migrate(connection: psycopg.Connection[Any], migrations: Sequence[Migration], now_ms: int) -> list[str]:
+def wait_for_migrations(connection: psycopg.Connection[Any]) -> None:
+    """Wait for the end of a migration that another process has begun. Raises psycopg.Error."""
+    with connection.transaction():
+        connection.execute(f"SET LOCAL lock_timeout = '{UNDER_WAY_SECONDS}s'")
+        connection.execute(f"SELECT pg_advisory_xact_lock_shared({LOCK})")
+
+
+def migrate(
+    connection: psycopg.Connection[Any],
+    migrations: Sequence[Migration],
+    now_ms: int,
+    alone: Callable[[], bool] = lambda: True,
+) -> list[str]:
     """Apply the missing migrations in order, and return their names. The connection commits by itself (autocommit).
+
+    `alone` tells whether no other bot runs. Raises OlderBuildError at a file that needs that while one does.
 
     Raises DatabaseError as `pending` does, when the database does not sort as a ledger must, and when a file cannot be applied:
     then nothing of that file is in the database.
@@ -107,7 +143,7 @@ def migrate(connection: psycopg.Connection[Any], migrations: Sequence[Migration]
     return [
         f"{migration.component}/{migration.name}"
         for migration in pending(connection, migrations)
-        if _apply(connection, migration, migrations, now_ms)
+        if _apply(connection, migration, migrations, now_ms, alone)
     ]
 
 
@@ -129,7 +165,13 @@ def require_order(connection: psycopg.Connection[Any]) -> None:
         )
 
 
-def _apply(connection: psycopg.Connection[Any], migration: Migration, migrations: Sequence[Migration], now_ms: int) -> bool:
+def _apply(
+    connection: psycopg.Connection[Any],
+    migration: Migration,
+    migrations: Sequence[Migration],
+    now_ms: int,
+    alone: Callable[[], bool],
+) -> bool:
     """Apply one file and return True; return False if another process has applied it in the meantime."""
     try:
         with connection.transaction():
@@ -137,12 +179,17 @@ def _apply(connection: psycopg.Connection[Any], migration: Migration, migrations
             connection.execute(f"SELECT pg_advisory_xact_lock({LOCK})")
             if migration not in pending(connection, migrations):
                 return False
+            if not (migration.expands or alone()):
+                raise OlderBuildError(
+                    f"The ledger's schema is older than this build, and bots run on it; it is unchanged. {migration.component}/"
+                    f"{migration.name} changes what they use: stop them, then start this build (docs/postgresql.md)."
+                )
             _look_in(connection, _schema(connection), "pg_temp")
             connection.execute(BOOKKEEPING)
             connection.execute(migration.sql)
             connection.execute(
-                "INSERT INTO schema_migrations (component, name, sha256, applied_at) VALUES (%s, %s, %s, %s)",
-                (migration.component, migration.name, migration.sha256, now_ms),
+                "INSERT INTO schema_migrations (component, name, sha256, applied_at, expands) VALUES (%s, %s, %s, %s, %s)",
+                (migration.component, migration.name, migration.sha256, now_ms, int(migration.expands)),
             )
     except psycopg.errors.InsufficientPrivilege as error:
         raise DatabaseError(
@@ -165,7 +212,10 @@ def require_schema(connection: psycopg.Connection[Any], migrations: Sequence[Mig
 
 
 def schema_differences(connection: psycopg.Connection[Any], migrations: Sequence[Migration]) -> list[str]:
-    """Return one sentence for each object that is missing, foreign or changed. Raises DatabaseError for a newer build's ledger."""
+    """Return one sentence for each object that is missing, foreign or changed. Raises DatabaseError as `pending`.
+
+    What a newer build may have added is not foreign.
+    """
     names = {(migration.component, migration.name) for migration in recorded(connection, migrations)}
     applied = [migration for migration in migrations if (migration.component, migration.name) in names]
     if not applied:
@@ -184,7 +234,29 @@ def schema_differences(connection: psycopg.Connection[Any], migrations: Sequence
             return [f"{error.diag.message_primary or 'a function is missing'}"]
         found = connection.execute("SELECT pg_my_temp_schema()::regnamespace::text").fetchone()
         expected = _objects(connection, next(iter(found or ())), f"search_path=pg_temp, {schema}")
-    return differences(expected, actual)
+    return differences(expected, without_additions(expected, actual) if newer(connection, migrations) else actual)
+
+
+def without_additions(expected: Counter[SchemaObject], actual: Counter[SchemaObject]) -> Counter[SchemaObject]:
+    """Return the objects without those that an expanding file of a newer build may have added.
+
+    It adds no rule, trigger or constraint to a table of this build, which could refuse what this build writes.
+    """
+    tables = {name: text or "" for kind, name, _, text in expected if kind == "table"}
+    ours = {each[:2] for each in expected}
+    kept = Counter[SchemaObject]()
+    for each in actual:
+        kind, name, table, text = each
+        if kind == "table" and name in tables:
+            grown = (text or "").removeprefix(f"{tables[name]}, ")
+            kept[kind, name, table, text if grown == text or _REFUSES_OLD.search(grown) else tables[name]] += 1
+        elif (
+            (kind, name) in ours
+            or (kind in {"constraint", "trigger", "rule"} and table in tables)
+            or (kind == "index" and table in tables and "UNIQUE" in (text or ""))
+        ):
+            kept[each] += 1
+    return kept
 
 
 def _schema(connection: psycopg.Connection[Any]) -> str:

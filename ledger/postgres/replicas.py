@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import psycopg
 
@@ -46,6 +46,7 @@ _HELD: Final = (
     "SELECT objid::bigint FROM pg_catalog.pg_locks "  # noqa: S608 -- a number
     f"WHERE locktype = 'advisory' AND granted AND classid = {BOT_LOCK} AND objsubid = 2 AND {_HERE}"
 )
+_OTHERS: Final = f"SELECT count(*) FROM ({_HELD}) AS held (key) WHERE key <> hashtext(%s)::bigint & 4294967295"  # noqa: S608 -- as above
 _OPEN: Final = (
     "SELECT epoch, hashtext(replica)::bigint & 4294967295, replica, seen_at FROM epochs WHERE role = 'bot' AND ended_at IS NULL"
 )
@@ -264,3 +265,8 @@ def lock_holder(url: str, name: str) -> Holder | None:
             return Holder(int(str(holder).rpartition(" ")[2]), alive=True)
         pid = value(connection, _LAST, name) if value(connection, THERE) else None
         return None if pid is None else Holder(int(pid), alive=False)
+
+
+def is_only_replica(connection: psycopg.Connection[tuple[Any, ...]], name: str) -> bool:
+    """Tell whether no replica but this one holds its lock. Raises psycopg.Error."""
+    return bool(value(connection, _OTHERS, name) == 0)

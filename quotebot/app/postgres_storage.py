@@ -180,7 +180,13 @@ class PostgresStorage:
         if not bot and not at_once:
             name = f"cli/{socket.gethostname()}/{os.getpid()}"
         audit.system_chain = f"{SYSTEM_CHAIN}/{name if bot or at_once else 'cli'}"
-        connections.prepare(self._url, migrations(), clock.now_ms(), on_migrating if may_migrate else None)
+        connections.prepare(
+            self._url,
+            migrations(),
+            clock.now_ms(),
+            on_migrating,
+            lambda connection: may_migrate and (not bot or replicas.is_only_replica(connection, self._replica)),
+        )
         bound = history.binding()
         database = await PostgresDatabase.open(
             self._url,
@@ -223,7 +229,9 @@ class PostgresStorage:
 
     def check_schema(self) -> str:
         """Return a description of the schema. Raises DatabaseError with the defect unless it is that of this build."""
-        connections.check_schema(self._url, migrations())
+        added = connections.check_schema(self._url, migrations())
+        if added:
+            return f"it is of this build, with what a newer one has added: {', '.join(added)}"
         return "it is of this build, its schema is unchanged"
 
     def clock(self) -> Clock:

@@ -1,3 +1,4 @@
+-- contract: of the first build.
 -- Tables of the ledger for PostgreSQL: those of ledger/schema as its migrations leave them (tests/ledger/postgres/test_schema.py
 -- compares the two). Times are Unix milliseconds, UTC. JSON is TEXT: jsonb refuses some texts and reorders keys. The database sorts
 -- texts by their bytes, as SQLite does (see ledger/postgres/migrations.py).

@@ -1,3 +1,4 @@
+-- contract: of the first build.
 -- Triggers that report each changed row of the tables that the audit binds (ledger/audit/columns.py) to a session that has the
 -- temporary table bound_rows. A later file that adds a bound column replaces the triggers of its table.
 

@@ -41,6 +41,6 @@ STATEMENTS = {**replace_statements(BASE, REPLACEMENTS), **paces.STATEMENTS, **st
 
 def schema_of(migrations: tuple[Migration, ...]) -> tuple[str, ...]:
     """Return what creates the same database as `migrate`, for a template (see tests/postgres.py)."""
-    rows = ", ".join(f"('{each.component}', '{each.name}', '{each.sha256}', 0)" for each in migrations)
-    recorded = f"INSERT INTO schema_migrations (component, name, sha256, applied_at) VALUES {rows}"  # noqa: S608 -- our own names
+    rows = ", ".join(f"('{each.component}', '{each.name}', '{each.sha256}', 0, {int(each.expands)})" for each in migrations)
+    recorded = f"INSERT INTO schema_migrations (component, name, sha256, applied_at, expands) VALUES {rows}"  # noqa: S608 -- our own names
     return ("SET search_path = public, pg_temp", BOOKKEEPING, *(each.sql for each in migrations), recorded)

@@ -9,8 +9,9 @@ import psycopg
 import pytest
 
 from ledger.database import DatabaseError
-from ledger.migrations import Migration, SchemaChangedError
-from ledger.postgres.migrations import migrate, pending, require_schema, schema_differences
+from ledger.migrations import EXPAND, Migration, OlderBuildError, SchemaChangedError
+from ledger.postgres import migrations
+from ledger.postgres.migrations import migrate, newer, pending, require_schema, schema_differences, wait_for_migrations
 from tests.ledger.postgres.parts import LEDGER, MIGRATIONS, schema_of
 
 if TYPE_CHECKING:
@@ -53,12 +54,91 @@ def test_processes_that_start_together_apply_each_file_once(create_database: Cre
         assert own.execute("SELECT length(value) FROM meta WHERE name = 'ledger_id'").fetchall() == [(8,)]
 
 
-def test_a_database_of_another_build_is_refused_and_unchanged(connection: Connection) -> None:
-    with pytest.raises(DatabaseError, match=r"newer build \(it has quotebot.store/0001_quotes.sql\)"):
-        migrate(connection, LEDGER, 6)
+def of_newer_build(name: str, sql: str, header: str = EXPAND) -> Migration:
+    return Migration("quotebot.store", name, f"{header} for a test\n{sql}")
+
+
+NOTES = of_newer_build(
+    "0910_notes.sql",
+    """
+CREATE TABLE notes (id BIGINT PRIMARY KEY, quote_id TEXT NOT NULL UNIQUE REFERENCES quotes (quote_id));
+CREATE FUNCTION no_note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
+CREATE TRIGGER notes_last BEFORE DELETE ON notes FOR EACH ROW EXECUTE FUNCTION no_note();
+CREATE INDEX operations_notes ON operations (team_id);
+ALTER TABLE operations ADD COLUMN note TEXT, ADD COLUMN weight NUMERIC(10, 2) NOT NULL DEFAULT 0;
+""",
+)
+REMOVAL = of_newer_build("0911_removal.sql", "ALTER TABLE notes DROP COLUMN quote_id;", "-- contract:")
+
+
+def test_a_database_that_a_newer_build_has_changed_is_refused_and_unchanged(connection: Connection) -> None:
+    migrate(connection, (*MIGRATIONS, NOTES, REMOVAL), 6)
+    with pytest.raises(DatabaseError, match=r"newer build \(it has quotebot.store/0911_removal.sql\)"):
+        migrate(connection, (*MIGRATIONS, NOTES), 7)
+    with pytest.raises(DatabaseError, match=r"newer build \(it has quotebot.store/0911_removal.sql\)"):
+        require_schema(connection, MIGRATIONS)
     changed = (Migration("ledger", LEDGER[0].name, "SELECT 1;"), *MIGRATIONS[1:])
     with pytest.raises(DatabaseError, match=r"0001_ledger\.sql was changed after it was applied"):
-        migrate(connection, changed, 6)
+        pending(connection, changed)
+
+
+def test_older_build_works_with_what_a_newer_one_has_added(connection: Connection) -> None:
+    migrate(connection, (*MIGRATIONS, NOTES), 6)
+    assert pending(connection, MIGRATIONS) == []
+    assert newer(connection, MIGRATIONS) == ["quotebot.store/0910_notes.sql"]
+    assert newer(connection, (*MIGRATIONS, NOTES)) == []
+    require_schema(connection, MIGRATIONS)
+    require_schema(connection, (*MIGRATIONS, NOTES))
+
+
+FOREIGN = {
+    "ALTER TABLE quotes ADD COLUMN needed TEXT NOT NULL": "table quotes was changed",
+    "ALTER TABLE attempts ADD COLUMN kept TEXT DEFAULT 'x', DROP COLUMN kind": "table attempts was changed",
+    "ALTER TABLE gates ADD CONSTRAINT short CHECK (length(name) < 9)": "constraint short is not one of Quotebot's",
+    "CREATE UNIQUE INDEX one_team ON deliveries (source)": "index one_team is not one of Quotebot's",
+    "CREATE TRIGGER refused BEFORE INSERT ON epochs FOR EACH ROW EXECUTE FUNCTION refuse('no')": (
+        "trigger refused is not one of Quotebot's"
+    ),
+    "DROP INDEX operations_in_progress": "index operations_in_progress is missing",
+    "CREATE OR REPLACE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN END'": "function refuse was changed",
+}
+
+
+def test_beside_additions_what_could_refuse_the_older_build_is_still_named(connection: Connection) -> None:
+    migrate(connection, (*MIGRATIONS, NOTES), 6)
+    with connection.transaction(force_rollback=True):
+        for change in FOREIGN:
+            connection.execute(change)
+        found = schema_differences(connection, MIGRATIONS)
+    assert {each for each in found if not each.startswith("constraint attempts_")} == set(FOREIGN.values())
+
+
+def test_only_a_file_that_adds_is_applied_while_bots_run(connection: Connection) -> None:
+    newest = (*MIGRATIONS, NOTES, REMOVAL)
+    with pytest.raises(OlderBuildError, match=r"bots run on it.*0911_removal.sql changes what they use"):
+        migrate(connection, newest, 6, alone=lambda: False)
+    assert pending(connection, newest) == [REMOVAL]
+    assert migrate(connection, newest, 7) == ["quotebot.store/0911_removal.sql"]
+
+
+def test_start_waits_for_a_migration_that_is_under_way(connection: Connection) -> None:
+    with psycopg.connect(connection.info.dsn) as migrating:
+        migrating.execute("SELECT pg_advisory_xact_lock(%s)", (migrations.LOCK,))
+        waiting = threading.Thread(target=wait_for_migrations, args=(connection,))
+        waiting.start()
+        while not migrating.execute("SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted").fetchall():
+            pass
+        migrating.commit()
+        waiting.join(30)
+        assert not waiting.is_alive()
+
+
+def test_every_file_says_whether_older_builds_go_on(connection: Connection) -> None:
+    """And those that say it are accepted by the builds before them."""
+    assert {each.sql.partition(":")[0] for each in MIGRATIONS} <= {"-- expand", "-- contract"}
+    for count in range(1, len(MIGRATIONS)):
+        if all(each.expands for each in MIGRATIONS[count:]):
+            require_schema(connection, MIGRATIONS[:count])
 
 
 def test_a_file_that_fails_leaves_nothing_of_itself(connection: Connection) -> None:

@@ -1,3 +1,4 @@
+-- contract: of the first build.
 -- Tables of the store for PostgreSQL: those of quotebot/store/schema as its migrations leave them. Times are Unix ms, UTC.
 
 CREATE TABLE quote_numbers (year BIGINT PRIMARY KEY, last BIGINT NOT NULL);
