@@ -51,7 +51,7 @@ def prepare(
     migrations: Sequence[Migration],
     now_ms: int,
     on_migrating: Callable[[], object],
-    alone: Callable[[psycopg.Connection[tuple[Any, ...]]], bool],
+    alone: Callable[[psycopg.Connection[tuple[Any, ...]]], bool] = lambda _: False,
 ) -> None:
     """Check the schema and bring it up to date; `on_migrating` is called before a used ledger is changed.
 
