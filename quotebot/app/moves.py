@@ -8,6 +8,7 @@ import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from adapters.failures import AdapterError
 from ledger import recovery
 from ledger.audit.anchors import write_anchor
 from ledger.audit.keyring import load_keyring, require_keys
@@ -22,6 +23,7 @@ from quotebot.store import history
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from adapters.artefacts import ArtefactStore
     from ledger.audit.events import Keyring
     from ledger.clock import Clock
     from ledger.operator.moving import Movable
@@ -33,12 +35,16 @@ _EVENTS_MAX: Final = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A finished move. `tables` are the rows by table, None if an earlier attempt had moved them; `setting` is what to do next."""
+    """A finished move. `tables` are the rows by table, None if an earlier attempt had moved them; `setting` is what to do next.
+
+    `lost_documents` could not be copied; each is rendered again when it is needed.
+    """
 
     origin: str
     place: str
     setting: str
     tables: dict[str, int] | None
+    lost_documents: int
 
 
 def settings_at(settings: Settings, place: str) -> Settings:
@@ -79,8 +85,9 @@ async def move(settings: Settings, to: str, clock: Clock, *, actor: str, progres
         if await asyncio.to_thread(target.find_move) != seal.move:
             await asyncio.to_thread(target.require_free)
             tables = await asyncio.to_thread(_copy, source, target, seal, keyring, progress)
+        lost = await asyncio.to_thread(_copy_documents, storage_of(settings).documents(), storage_of(there).documents(), progress)
         progress("The move is complete", 1, 1)
-    return Moved(source.place, target.place, storage_of(there).setting, tables)
+    return Moved(source.place, target.place, storage_of(there).setting, tables, lost)
 
 
 async def undo(settings: Settings, *, actor: str) -> Seal:
@@ -162,3 +169,15 @@ def _copy(source: Movable, target: Movable, seal: Seal, keyring: Keyring, progre
             raise MoveError(f"The copy is not whole: {found.table} {found.row}: {found.meaning}. Nothing was moved.")
         progress("Opening the target", 0, 0)
     return tables
+
+
+def _copy_documents(source: ArtefactStore, target: ArtefactStore, progress: Progress) -> int:
+    """Copy the documents that the target does not have; return how many could not be copied."""
+    missing, lost = sorted(source.names() - target.names()), 0
+    for number, sha256 in enumerate(missing):
+        progress("Copying the documents", number, len(missing))
+        try:
+            target.put(source.get(sha256))
+        except AdapterError:
+            lost += 1
+    return lost

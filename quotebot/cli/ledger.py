@@ -239,11 +239,14 @@ async def move(
         done = await moves.move(settings, to, SystemClock(), actor=name, progress=progress)
     if json_output:
         told = {"schema_version": 1, "dry_run": False, "from": done.origin, "to": done.place, "tables": done.tables}
+        told["lost_documents"] = done.lost_documents
         print(json.dumps(told, indent=2))
         return exits.OK
     if done.tables is not None:
         rows = f"{sum(done.tables.values()):,} rows in {len(done.tables)} tables"
         print(f"Moved and compared: {rows}, {done.tables['audit_events']:,} of them audit events.")
+    if done.lost_documents:
+        print(f"{done.lost_documents:,} documents could not be copied: each is rendered again when it is needed.")
     print(f"The ledger is at {done.place}. The one at {done.origin} is sealed; keep it until the next backup.")
     print(f"Now {done.setting}, then start the bot: quotebot run")
     return exits.OK

@@ -105,6 +105,7 @@ def is_writable(settings: Settings) -> bool:
 
 async def test_rows_and_chains_arrive_in_a_database_and_come_back_the_same(places: Places) -> None:
     clock = SystemClock()
+    document = storage_of(places.file).documents().put(b"%PDF-1.7")
     there = await move(places.file, places.url, clock, actor="operator")
     sealed, moved = digests(places.file), digests(places.database)
     assert there.tables == {table: rows for table, (rows, _) in sealed.items()}
@@ -115,7 +116,9 @@ async def test_rows_and_chains_arrive_in_a_database_and_come_back_the_same(place
         ids = await ledger.database.write("probe", lambda tx: [row["id"] for row in tx.all("next_audit_ids", count=1)])
         assert ids[0] == moved["audit_events"][0] + 1
 
+    shutil.rmtree(places.file.data_dir / "artefacts")
     await move(places.database, "file", clock, actor="operator")
+    assert storage_of(places.file).documents().get(document) == b"%PDF-1.7"
     back = digests(places.file)
     assert {table for table in back if digests(places.database)[table] != back[table]} == {"meta"}
     assert storage_of(places.file).prove(keyring)["audit_events"] == back["audit_events"][0]
