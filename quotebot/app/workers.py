@@ -153,7 +153,7 @@ async def start_core(
     await asyncio.to_thread(outside.adapters.artefacts.sweep)
     rules = with_documents(load_rules(settings), settings)
     await RulesetChanges(ledger).begin(rules.ruleset)
-    metrics = Metrics()
+    metrics = Metrics(None if settings.ledger_url is None else owner.name)
     performer = build_performer(settings, ledger, outside.adapters, metrics.observe_pdf)
     salesforce = outside.adapters.salesforce
     if salesforce is not None:
@@ -165,6 +165,8 @@ async def start_core(
     await guard.begin()
     metrics.watch_clock(lambda: guard.suspension is not None)
     workers = Workers(ledger, performer, directory, rules, settings, ports, metrics, precedence, sweep, guard)
+    if settings.ledger_url is not None:
+        metrics.watch_replicas(lambda: workers.replicas, owner.is_held)
     stack.push_async_callback(ledger.noted)
     stack.push_async_callback(workers.stop)
     workers.start()
@@ -237,9 +239,11 @@ class Workers:
             precedence=precedence,
             trusted=guard.trusted,
         )
+        shared = not isinstance(ledger.ownership, SoleOwner)
         jobs = (
             [
                 Job("clock", LOOK_SECONDS, guard.look),
+                *([Job("share_limits", LOOK_SECONDS, self._dispatcher.share_limits)] if shared else []),
                 Job(
                     "approvers", APPROVERS_SECONDS, lambda: follow_role_changes(ledger, rules), APPROVERS_FIRST_SECONDS, leader=True
                 ),
@@ -248,12 +252,20 @@ class Workers:
             [Job("holders", HOLDERS_SECONDS, lambda: check_holders(ledger, directory, rules), HOLDERS_FIRST_SECONDS, leader=True)],
             _long_jobs(ledger, settings, ports.clock, sweep, guard),
         )
-        self._housekeepers = [Housekeeper(some, ports.clock, poll_seconds=ports.poll_seconds) for some in jobs]
+        self._housekeepers = [
+            Housekeeper(some, ports.clock, leads=ledger.ownership.leads if shared else None, poll_seconds=ports.poll_seconds)
+            for some in jobs
+        ]
         self._scheduler = Scheduler(ledger, scheduled_jobs(settings, rules), poll_seconds=ports.poll_seconds, trusted=guard.trusted)
         self._clock = ports.clock
         self._drain_seconds = settings.drain_seconds
         self._asked_to_stop_at: float | None = None
         self.tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def replicas(self) -> int:
+        """The number of replicas alive, with this one, of a moment ago."""
+        return self._dispatcher.replicas
 
     def start(self) -> None:
         """Start the tasks."""

@@ -47,6 +47,7 @@ def run(
     *,
     standby: Annotated[bool, Parameter(negative="")] = False,
     new: Annotated[bool, Parameter(negative="")] = False,
+    replica_name: str | None = None,
     set_: Annotated[tuple[str, ...], Parameter(name="--set", negative="")] = (),
     json_output: Json = False,
 ) -> int:
@@ -55,15 +56,19 @@ def run(
     Parameters
     ----------
     standby
-        While another bot is active on this ledger, wait and take over when it ends; without it that is exit status 75.
+        While another bot is active on this ledger (in a database: one of this name), wait and take over when it ends; without it
+        that is exit status 75.
     new
         Begin an empty ledger where one was lost; without it that is exit status 78. Quote numbers begin anew. Old keys stay.
+    replica_name
+        Name of this bot among several on one database; stronger than the setting replica_name.
     set_
         NAME=VALUE: a setting that is stronger than every file and the environment; may be given several times.
     json_output
         Write the log as lines of JSON on a terminal too; elsewhere it always is.
     """
-    settings = load_settings(assignments(set_), for_slack=True)
+    named = {} if replica_name is None else {"replica_name": replica_name}
+    settings = load_settings({**assignments(set_), **named}, for_slack=True)
     if new:
         left = begin_anew(settings)
         exits.complain(
@@ -87,7 +92,8 @@ def run(
 def watched(settings: Settings, *, json_lines: bool) -> Iterator[None]:
     """Configure this process's log and observers for the block, and report the error that ends it."""
     observers = open_observers(settings, settings.secrets)
-    configure_logs(json_lines=json_lines, secrets=settings.secrets, observers=observers.each)
+    facts = {} if settings.ledger_url is None else {"replica": settings.replica_name}
+    configure_logs(json_lines=json_lines, secrets=settings.secrets, observers=observers.each, facts=facts)
     observers.complain()
     try:
         yield

@@ -7,6 +7,7 @@ class: retry, reconcile first, pause the class, drop, or give up.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -97,15 +98,21 @@ class Dispatcher:
         self._claimed_at = 0  # time of the last claim; the next wake-up is the first row due after it
         self._full: frozenset[str] = frozenset()  # classes that may have more due effects than they had slots
         self._took_all = False  # at the last claim every class had slots for all due effects, or has no free slot
+        self.replicas = 1  # that share the limits of the classes
         self._unwritten = 0  # results that could not be recorded yet; while there are any, nothing new is claimed
         self._failure: BaseException | None = None
 
     async def run(self) -> None:
         """Work until cancelled; running attempts are left to `drain`. Raises the error that makes it unsafe to continue."""
         ledger = self._ledger
+        await self.share_limits()
         while self._failure is None:
             await one_round(ledger.effects_changed, self._round, self._next_due_at, ledger.clock, self._poll_seconds)
         raise self._failure
+
+    async def share_limits(self) -> None:
+        """Share the limit of each class with the replicas that are alive now. The limits of families count in the ledger."""
+        self.replicas = await self._ledger.ownership.count()
 
     async def _next_due_at(self) -> int | None:
         return await self._ledger.next_effect_due_at(tuple(self._matrix.lines), self._claimed_at)
@@ -119,7 +126,7 @@ class Dispatcher:
     async def step(self) -> int:
         """Claim due effects and start them; returns how many were started."""
         most, busy = await self._precedence.turn(), Counter(self._running.values())
-        free = {name: line.concurrency - busy[name] for name, line in self._matrix.lines.items()}
+        free = {name: math.ceil(line.concurrency / self.replicas) - busy[name] for name, line in self._matrix.lines.items()}
         slots = {name: min(most, number) for name, number in free.items() if number > 0}
         self._claimed_at = self._ledger.clock.now_ms()
         self._full = frozenset(free)  # a slot freed during the claim is not in `free`

@@ -288,11 +288,6 @@ class Job:
     leader: bool = False
 
 
-async def leads_alone() -> bool:
-    """Return true: there is one replica."""
-    return True
-
-
 class Housekeeper:
     """Runner of the maintenance jobs: one after the other, each when it is due."""
 
@@ -301,10 +296,13 @@ class Housekeeper:
         jobs: Sequence[Job],
         clock: Clock,
         *,
-        leads: Callable[[], Awaitable[bool]] = leads_alone,
+        leads: Callable[[], Awaitable[bool]] | None = None,
         poll_seconds: float = POLL_SECONDS,
     ) -> None:
-        """`leads` returns whether this replica does the jobs of the whole ledger. A new leader begins with those that are due."""
+        """`leads` returns whether this replica does the jobs of the whole ledger; without it, there is no other.
+
+        A new leader begins with those that are due.
+        """
         self._jobs = jobs
         self._leads = leads
         self._poll_seconds = poll_seconds
@@ -325,7 +323,7 @@ class Housekeeper:
             if self._clock.monotonic() < self._due[job.name]:
                 continue
             try:
-                if job.leader and not await self._leads():
+                if job.leader and self._leads is not None and not await self._leads():
                     continue
                 self._due[job.name] = self._clock.monotonic() + job.every_seconds
                 await job.do()

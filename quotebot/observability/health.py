@@ -53,16 +53,23 @@ class Vitals:
             ended=[task.get_name() for task in self.workers if task.done()],
             connected=self.socket is not None and await self.socket(),
             clock=None if self.clock is None else self.clock.suspension,
+            held=self.ledger.ownership.is_held(),
         )
 
     async def numbers(self) -> bytes:
         """Return all metrics in Prometheus' text format."""
         of_ledger = families(await measure(self.ledger))
-        return exposition([*of_ledger, *of_database(self.ledger.database.health), *self.metrics.registry.collect()])
+        return exposition([*of_ledger, *self.metrics.collect(*of_database(self.ledger.database.health))])
 
 
 def reasons(
-    health: Health, gates: Sequence[Gate], *, ended: Sequence[str], connected: bool, clock: Suspension | None = None
+    health: Health,
+    gates: Sequence[Gate],
+    *,
+    ended: Sequence[str],
+    connected: bool,
+    clock: Suspension | None = None,
+    held: bool = True,
 ) -> list[str]:
     """Return the reasons why a bot is not ready. Pure. A class paused by hand or by its breaker does not count: the rest works."""
     found = [f"the {name} has ended" for name in ended]
@@ -72,6 +79,8 @@ def reasons(
         found.append("the ledger's disk is full")
     if not connected:
         found.append("there is no living connection to Slack")
+    if not held:
+        found.append("it does not hold its lock in the database, and begins no work")
     if clock is not None:
         found.append(f"the clock is not trusted ({clock.cause}): nothing expires and nothing is purged")
     found += [f"the login of {gate.name} is refused" for gate in gates if gate.state == "held" and gate.cause == AUTH]

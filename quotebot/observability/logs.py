@@ -9,6 +9,7 @@ import logging
 import re
 import sys
 from functools import cache, lru_cache
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Protocol, TextIO
 from urllib.parse import quote
 
@@ -77,15 +78,18 @@ def configure_logs(
     level: int = logging.INFO,
     secrets: Iterable[str] | Callable[[], Iterable[str]] = (),
     observers: Sequence[Observer] = (),
+    facts: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Send every log line, including those of libraries, to stderr and the observers. Call once, in the process's own main.
 
+    `facts` are fields of every line.
     `secrets` are values that must never be shown in any form, or a function that returns them at the first line.
     """
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
+        *([lambda _, __, event: {**facts, **event}] if facts else []),
     ]
     shown = _shown(json_lines=json_lines, secrets=secrets)
     lines = sys.stderr
@@ -206,7 +210,7 @@ CLOSING_SECONDS: Final = 1.0  # unsent data is dropped after this
 TOLD: Final = frozenset(
     {
         *("action_kind", "source", "outcome", "quote_id", "quote_version", "correlation_id", "operation_id", "operation_key"),
-        *("job", "cycle"),
+        *("job", "cycle", "replica"),
         *("effect_id", "effect_class", "adapter", "category", "http_status", "already_there", "latency_ms"),
         *("attempt", "attempts", "max_attempts", "final_attempt", "retryable", "dead"),
     }

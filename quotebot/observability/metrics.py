@@ -48,10 +48,14 @@ STALE_SECONDS: Final = 60.0  # an older page is from a bot that has stopped
 
 
 class Metrics:
-    """Metrics that only this process knows. Every instance counts for itself."""
+    """Metrics that only this process knows. Every instance counts for itself.
 
-    def __init__(self) -> None:
+    `replica` is its name among several bots on one ledger: a label of all that it exports, and of nothing that the ledger counts.
+    """
+
+    def __init__(self, replica: str | None = None) -> None:
         self.registry = CollectorRegistry()
+        self._replica = replica
         self._ack = Histogram(
             "quotebot_ack_seconds",
             "From a Slack envelope's arrival to its ack.",
@@ -93,6 +97,17 @@ class Metrics:
         for name, said in words.items():
             Gauge(f"quotebot_crm_api_calls_{name}", said, registry=self.registry).set_function(partial(shown, name))
 
+    def watch_replicas(self, alive: Callable[[], int], is_held: Callable[[], bool]) -> None:
+        """Export how many replicas this one sees alive, and whether it holds its lock."""
+        Gauge("quotebot_replicas", "Replicas alive, as this one sees it.", registry=self.registry).set_function(
+            lambda: float(alive())
+        )
+        Gauge(
+            "quotebot_replica_lock_held",
+            "1 while this replica holds its lock; without it, it begins no work.",
+            registry=self.registry,
+        ).set_function(lambda: float(is_held()))
+
     def watch_clock(self, suspended: Callable[[], bool]) -> None:
         """Export whether the wall clock is suspended."""
         Gauge(
@@ -105,6 +120,13 @@ class Metrics:
         """Count an opened socket."""
         self._reconnects.inc()
 
+    def collect(self, *others: Metric) -> Iterator[Metric]:
+        """Return this process's metrics, after `others` of it, labeled with its replica if it has a name."""
+        for metric in (*others, *self.registry.collect()):
+            if self._replica is not None:
+                metric.samples = [each._replace(labels={**each.labels, "replica": self._replica}) for each in metric.samples]
+            yield metric
+
 
 def page_path(data_dir: Path) -> Path:
     """Return the path of the bot's metrics page, which `quotebot metrics` and text file collectors read."""
@@ -116,7 +138,7 @@ def write_page(metrics: Metrics, data_dir: Path) -> None:
     path = page_path(data_dir)
     fresh = path.with_suffix(".new")
     fresh.touch(mode=0o600)
-    fresh.write_bytes(generate_latest(metrics.registry))
+    fresh.write_bytes(exposition(list(metrics.collect())))
     fresh.replace(path)
 
 

@@ -12,7 +12,8 @@ from adapters.failures import AdapterError, Failure
 from ledger.database import Health
 from ledger.measures import measure
 from quotebot.app import workers
-from quotebot.observability.metrics import Metrics, exposition, families, of_database, read_page, write_page
+from quotebot.observability.health import Vitals
+from quotebot.observability.metrics import Metrics, exposition, families, of_database, page_path, read_page, write_page
 from quotebot.sandbox.world import World
 from tests.quotebot.deeds import DONE, Round, lost, transient
 from tests.rig import bot_in, eventually
@@ -170,6 +171,23 @@ def test_two_processes_count_apart() -> None:
     first, second = Metrics(), Metrics()
     first.count_connection()
     assert second.registry.get_sample_value("quotebot_socket_connections_total") == 0
+
+
+async def test_what_a_replica_counts_names_it_and_what_the_ledger_counts_does_not(bench: Bench) -> None:
+    metrics = Metrics("east")
+    metrics.watch_replicas(lambda: 3, lambda: True)
+    metrics.count_connection()
+    vitals = Vitals(bench.ledger, metrics, ())
+    families = read(await vitals.numbers())
+    assert value(families, "quotebot_socket_connections_total", replica="east") == 1
+    assert value(families, "quotebot_replicas", replica="east") == 3
+    assert value(families, "quotebot_replica_lock_held", replica="east") == 1
+    assert value(families, "quotebot_writer_queue", replica="east") == 0
+    named = {name for name, family in families.items() if "replica" in labels(family)}
+    assert {name for name in named if name in FROM_THE_LEDGER} == {each.name for each in of_database(HEALTH)}
+    write_page(metrics, bench.path.parent)
+    page = {each.name: each for each in read_page(bench.path.parent, page_path(bench.path.parent).stat().st_mtime)}
+    assert [sample.labels for sample in page["quotebot_replicas"].samples] == [{"replica": "east"}]
 
 
 def test_the_command_prints_what_prometheus_reads(command: Run, dead: Path) -> None:

@@ -37,6 +37,13 @@ def test_run_without_tokens_names_both_and_where_to_get_them(quotebot: Run, tmp_
     assert not (tmp_path / "bot").exists()
 
 
+def test_a_bot_on_a_file_takes_no_name_of_a_replica(quotebot: Run, tmp_path: Path) -> None:
+    done = quotebot("run", "--replica-name", "east", environment=TOKENS)
+    assert (done.returncode, done.stdout) == (78, "")
+    assert "replica_name is for a ledger in a database (ledger_url): a file has one bot" in done.stderr
+    assert not (tmp_path / "bot").exists()
+
+
 @pytest.mark.parametrize("swapped", [True, False])
 def test_a_token_of_the_wrong_kind_is_named_and_never_shown(quotebot: Run, swapped: bool) -> None:  # noqa: FBT001 -- the case
     bot, app = ("xapp-planted", "xoxb-planted") if swapped else ("xoxb-planted", "xoxp-planted")

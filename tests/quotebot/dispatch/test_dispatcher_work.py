@@ -9,6 +9,7 @@ import pytest
 
 from adapters.policies import POLICIES
 from ledger.database import NotRecorded
+from ledger.ownership import SoleOwner
 from quotebot.commands.payloads import SubmitQuote
 from quotebot.worker_loop import POLL_SECONDS, nap_seconds
 from tests.quotebot.deeds import DONE, Round, transient
@@ -237,3 +238,31 @@ async def test_what_waited_for_a_full_disk_to_end_is_sent_without_waiting_for_th
     assert busy.refusals == 0
     working.cancel()
     await asyncio.wait({working})
+
+
+@pytest.mark.parametrize(("replicas", "share"), [(1, AT_ONCE), (2, AT_ONCE / 2), (AT_ONCE + 1, 1)])
+async def test_replicas_share_the_limit_of_a_class(play: Round, replicas: int, share: int) -> None:
+    play.bench.ledger.ownership = Replicas(replicas)
+    gate = asyncio.Event()
+
+    async def wait(_: Effect) -> Delivered:
+        await gate.wait()
+        return DONE
+
+    play.performer.sends.extend([wait] * AT_ONCE)
+    for number in range(AT_ONCE):
+        await play.owe("crm.create", f"c{number}")
+    await play.dispatcher.share_limits()
+    assert await play.dispatcher.step() == share
+    gate.set()
+    await play.dispatcher.drain(5.0)
+
+
+class Replicas(SoleOwner):
+    """View of one of several replicas."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    async def count(self) -> int:
+        return self._number

@@ -32,7 +32,7 @@ PROGRAM = """
 import logging, sys, structlog
 from quotebot.observability.logs import configure_logs
 
-configure_logs(json_lines=sys.argv[1] == "json", secrets=("planted-value", ""))
+configure_logs(json_lines=sys.argv[1] == "json", secrets=("planted-value", ""), facts={"replica": "east"})
 log = structlog.get_logger("test")
 
 
@@ -99,6 +99,8 @@ def test_no_log_line_shows_a_secret_wherever_it_hides(checkout: Path, form: str)
     assert done.stderr.count(REDACTED) >= 8
     assert "RuntimeError" in done.stderr
     assert "unremarkable" in done.stderr
+    lines = [json.loads(line) for line in done.stderr.splitlines() if form == "json"]
+    assert {line["replica"] for line in lines} <= {"east"}
     assert "Warning" not in done.stderr
 
 
