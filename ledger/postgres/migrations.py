@@ -177,6 +177,7 @@ def _apply(
         with connection.transaction():
             connection.execute(f"SET LOCAL lock_timeout = '{LOCK_SECONDS}s'")
             connection.execute(f"SELECT pg_advisory_xact_lock({LOCK})")
+            connection.execute("SELECT FROM pg_catalog.pg_class LIMIT 0")  # or the session still sees the tables before the wait
             if migration not in pending(connection, migrations):
                 return False
             if not (migration.expands or alone()):

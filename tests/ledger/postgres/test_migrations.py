@@ -11,7 +11,7 @@ import pytest
 from ledger.database import DatabaseError
 from ledger.migrations import EXPAND, Migration, OlderBuildError, SchemaChangedError
 from ledger.postgres import migrations
-from ledger.postgres.migrations import migrate, newer, pending, require_schema, schema_differences, wait_for_migrations
+from ledger.postgres.migrations import LOCK, migrate, newer, pending, require_schema, schema_differences, wait_for_migrations
 from tests.ledger.postgres.parts import LEDGER, MIGRATIONS, schema_of
 
 if TYPE_CHECKING:
@@ -52,6 +52,31 @@ def test_processes_that_start_together_apply_each_file_once(create_database: Cre
         assert own.execute("SELECT min(applied_at), max(applied_at) FROM schema_migrations").fetchall() == [(5, 5)]
         assert own.execute("SELECT reltuples FROM pg_class WHERE relname = 'operations'").fetchall() == [(-1,)], "never analyzed"
         assert own.execute("SELECT length(value) FROM meta WHERE name = 'ledger_id'").fetchall() == [(8,)]
+
+
+def test_a_process_that_waited_for_the_first_migration_sees_it(create_database: Create) -> None:
+    url = create_database(())
+    first_one = (
+        Migration("ledger", "0001_one.sql", "CREATE TABLE one (id BIGINT);"),
+    )  # too little for the server to tell others of
+    late: list[str] = []
+
+    def start() -> None:
+        with psycopg.connect(url, autocommit=True) as own:
+            late.extend(migrate(own, first_one, 6))
+
+    thread = threading.Thread(target=start)
+    with psycopg.connect(url, autocommit=True) as first, psycopg.connect(url, autocommit=True) as watcher:
+        with first.transaction():
+            first.execute(f"SELECT pg_advisory_xact_lock({LOCK})")
+            thread.start()
+            waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'advisory' AND datname = current_database()"
+            while watcher.execute(waiting).fetchall() == [(0,)] and thread.is_alive():
+                pass
+            assert migrate(first, first_one, 5) == ["ledger/0001_one.sql"]
+        thread.join()
+        assert late == []
+        assert first.execute("SELECT applied_at FROM schema_migrations").fetchall() == [(5,)]
 
 
 def of_newer_build(name: str, sql: str, header: str = EXPAND) -> Migration:
