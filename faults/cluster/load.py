@@ -41,17 +41,17 @@ class Clients:
         self._rest = rest
         self._stop = False
         self.unknown = 0  # results that a caller got as unknown, and asked for again
-        self._tasks = [asyncio.create_task(self._reserve_commands(client)) for client in range(number)]
+        self.tasks = [asyncio.create_task(self._reserve_commands(client)) for client in range(number)]
 
     @property
     def have_ended(self) -> bool:
         """True if the clients were stopped, and each has its last acknowledgement."""
-        return self._stop and all(task.done() for task in self._tasks)
+        return self._stop and all(task.done() for task in self.tasks)
 
     async def end(self) -> None:
         """Stop the clients. Raises the error that ended one of them."""
         self._stop = True
-        await asyncio.gather(*self._tasks)
+        await asyncio.gather(*self.tasks)
 
     async def _reserve_commands(self, client: int) -> None:
         number = 0

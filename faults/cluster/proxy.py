@@ -79,11 +79,11 @@ class _Connection:
             (self._commits.add if _is_commit(text) else self._commits.discard)(name)
         return kind == b"B" and body.split(b"\0", 2)[1] in self._commits  # Bind: portal, name, ...
 
-    def cut(self, *, reset: bool = False, client_only: bool = False) -> None:
+    def cut(self, *, reset: bool = False, client_only: bool = False, server_only: bool = False) -> None:
         """Break the connection, by FIN or by RST."""
         if reset:
             self.client_writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-        for writer in (self.client_writer, None if client_only else self.server_writer):
+        for writer in (None if server_only else self.client_writer, None if client_only else self.server_writer):
             if writer is not None:
                 writer.close()
 
@@ -143,6 +143,10 @@ class Proxy:
         for connection in list(self._connections):
             connection.silent = True
 
+    def end_at_server(self) -> None:
+        """End the server's side of all connections, as the server does when a silent client does not answer for so long."""
+        self._run(self._end_at_server())
+
     def come_back(self) -> None:
         """Accept and serve new connections again. Connections that lost bytes stay silent."""
         self._away = self._silent = False
@@ -183,6 +187,10 @@ class Proxy:
     async def _cut(self, *, reset: bool) -> None:
         for connection in list(self._connections):
             connection.cut(reset=reset)
+
+    async def _end_at_server(self) -> None:
+        for connection in list(self._connections):
+            connection.cut(server_only=True)
 
     async def _release(self) -> None:
         for connection in [each for each in self._connections if each.held and each.server_writer is not None]:
@@ -259,7 +267,7 @@ class Proxy:
                     continue
                 connection.client_writer.write(message)
                 await connection.client_writer.drain()
-        connection.cut()
+        connection.cut(server_only=connection.silent)
 
 
 def _is_commit(text: bytes) -> bool:

@@ -41,6 +41,7 @@ SUITES: Final[Mapping[str, str]] = MappingProxyType(
         "postgres_bugs": "faults.suites.mutants",
         "model": "faults.suites.model",
         "failover": "faults.suites.failover",
+        "replicas": "faults.suites.replicas",
         "storm": "faults.suites.storm",
         "simulate": "faults.suites.simulate",
     }

@@ -40,6 +40,11 @@ COUNTED: Final = (
     ("storm", ("kills",), ("SIGKILL of the real bot", "SIGKILLs of the real bot")),
     ("storm", ("stops",), ("SIGSTOP", "SIGSTOPs")),
     ("failover", ("failovers",), ("failover of PostgreSQL", "failovers of PostgreSQL")),
+    (
+        "replicas",
+        ("replicas killed", "replicas stopped for twice their lease", "hosts of a replica gone"),
+        ("fault of one of several replicas", "faults of one of several replicas"),
+    ),
     ("drills", ("held",), ("drill held", "drills held")),
     ("bugs", ("caught",), ("planted bug caught", "planted bugs caught")),
     (
