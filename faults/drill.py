@@ -94,14 +94,17 @@ def chosen(names: Sequence[str]) -> tuple[Scenario, ...]:
     return tuple(found.values())
 
 
-async def play(scenario: Scenario, folder: Path) -> Outcome:
-    """Play one scenario in a folder made for it. The folder is removed unless something did not hold."""
+async def play(scenario: Scenario, folder: Path, database: str | None = None) -> Outcome:
+    """Play one scenario in a folder made for it. The folder is removed unless something did not hold.
+
+    `database`: see `perform`.
+    """
     if scenario.play is None:
         return Outcome(scenario, "waiting", 0.0, scenario.waits_for)
     _make(folder)
     began = time.monotonic()
     try:
-        words = await perform(scenario, folder)
+        words = await perform(scenario, folder, database)
     except Exception as error:  # noqa: BLE001 -- any error means that the drill did not hold; all of it is kept
         (folder / "failure.txt").write_text(traceback.format_exc(), "utf-8")
         return Outcome(scenario, "failed", time.monotonic() - began, _said(error), folder)
@@ -125,13 +128,21 @@ def _said(error: Exception) -> str:
     return f"{type(error).__name__}: {error} ({place})"
 
 
-async def play_all(scenarios: Sequence[Scenario], folder: Path, tell: Callable[[Outcome, str], None]) -> list[Outcome]:
-    """Play the scenarios one after another, each in its own folder, and report each outcome with its position ("[2/7] ")."""
+async def play_all(
+    scenarios: Sequence[Scenario],
+    folder: Path,
+    tell: Callable[[Outcome, str], None],
+    new_database: Callable[[], str | None] = lambda: None,
+) -> list[Outcome]:
+    """Play the scenarios one after another, each in its own folder, and report each outcome with its position ("[2/7] ").
+
+    `new_database` returns the address of each scenario's database, or None.
+    """
     outcomes = []
     for number, scenario in enumerate(scenarios, 1):
         place = f"[{number}/{len(scenarios)}] " if len(scenarios) > 1 else ""
         with _spinning(f"{place}{scenario.id} {scenario.title}"):
-            outcome = await play(scenario, folder / scenario.id)
+            outcome = await play(scenario, folder / scenario.id, new_database())
         tell(outcome, place)
         outcomes.append(outcome)
     return outcomes
@@ -200,7 +211,7 @@ def summary(outcomes: Sequence[Outcome]) -> tuple[dict[str, int], str]:
     return counts, words
 
 
-async def _run(scenarios: Sequence[Scenario], folder: Path, *, as_json: bool) -> int:
+async def _run(scenarios: Sequence[Scenario], folder: Path, new_database: Callable[[], str] | None, *, as_json: bool) -> int:
     task = asyncio.current_task()
     assert task is not None  # noqa: S101 -- this is a coroutine of asyncio.run
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
@@ -211,14 +222,16 @@ async def _run(scenarios: Sequence[Scenario], folder: Path, *, as_json: bool) ->
             _say(line if number else f"{place}{line}", people)
 
     began = time.monotonic()
-    outcomes = await play_all(scenarios, folder, tell)
+    outcomes = await play_all(scenarios, folder, tell, new_database or (lambda: None))
     counts, words = summary(outcomes)
     if as_json:
         _say(json.dumps({"schema_version": 1, "drills": [each.facts for each in outcomes], **counts}, indent=2), sys.stdout)
     elif len(outcomes) > 1:
         _say(words, people)
-    violations = tuple(f"python -m faults.drill {each.scenario.id}: {each.words}" for each in outcomes if each.state == "failed")
-    keep(Report("drills", counts, violations, seconds=time.monotonic() - began))
+    suite, option = ("drills", "") if new_database is None else ("postgres_drills", "--postgres ")
+    again = f"python -m faults.drill {option}"
+    violations = tuple(f"{again}{each.scenario.id}: {each.words}" for each in outcomes if each.state == "failed")
+    keep(Report(suite, counts, violations, seconds=time.monotonic() - began))
     return FAILED if counts["failed"] else HELD
 
 
@@ -236,6 +249,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="quotebot drill", description="Play named failures and say what held.")
     parser.add_argument("names", nargs="+", metavar="NAME", help="list, or FI-017, D-1, P0, all")
     parser.add_argument("--json", action="store_true", dest="as_json", help="print JSON")
+    parser.add_argument("--postgres", action="store_true", help="keep the ledgers in databases of a server that is started for it")
     options = parser.parse_args(arguments)
     if [name.casefold() for name in options.names] == ["list"]:
         return show(as_json=options.as_json)
@@ -247,7 +261,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     folder = Path(tempfile.mkdtemp(prefix="quotebot-drill-"))
     leave_installation(folder)
     try:
-        return asyncio.run(_run(scenarios, folder, as_json=options.as_json))
+        if not options.postgres:
+            return asyncio.run(_run(scenarios, folder, None, as_json=options.as_json))
+        from faults.lab.ledgers import ledger_server  # noqa: PLC0415 -- its driver is an extra
+
+        scenarios = tuple(each for each in scenarios if not each.needs_file)
+        with ledger_server() as server:
+            return asyncio.run(_run(scenarios, folder, server.create_empty, as_json=options.as_json))
     except (KeyboardInterrupt, asyncio.CancelledError):
         _say("Stopped. Its bot and its world are ended; nothing of it is kept.", sys.stderr)
         return STOPPED

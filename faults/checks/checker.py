@@ -146,7 +146,13 @@ async def exactly_once(deal: Deal) -> None:
 
 async def violations_of(deal: Deal) -> list[str]:
     """Return the violations of a deal's ledger and of what the external services recorded."""
-    return await asyncio.to_thread(violations_in, deal.data_dir, await outside_of(deal))
+    outside = await outside_of(deal)
+
+    def found() -> list[str]:
+        with closing(deal.content()) as ledger:
+            return violations(ledger, outside, house=house_of(deal.data_dir))
+
+    return await asyncio.to_thread(found)
 
 
 async def golden_deal(deal: Deal) -> None:

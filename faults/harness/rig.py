@@ -50,11 +50,15 @@ T = TypeVar("T")
 
 
 class Deal:
-    """Client that drives a served world and reads its state. `data_dir` is the bot's data folder."""
+    """Client that drives a served world and reads its state. `data_dir` is the bot's data folder.
 
-    def __init__(self, url: str, data_dir: Path, session: aiohttp.ClientSession) -> None:
+    `database` is the address of the ledger if it is not a file there.
+    """
+
+    def __init__(self, url: str, data_dir: Path, session: aiohttp.ClientSession, database: str | None = None) -> None:
         self.url = url
         self.data_dir = data_dir
+        self.database = database
         self._session = session
         self._golden_deals = 0
 
@@ -149,8 +153,20 @@ class Deal:
         return [sighting for sighting in await self.get("witness?since=0") if sighting["method"] == method]
 
     async def rows(self, sql: str) -> list[Json]:
-        """Run a read-only query on the ledger file from outside the bot."""
-        return await asyncio.to_thread(read_ledger, self.data_dir / "ledger.db", sql)
+        """Run a read-only query on the ledger from outside the bot."""
+        if self.database is None:
+            return await asyncio.to_thread(read_ledger, self.data_dir / "ledger.db", sql)
+        from faults.lab.ledgers import read_database  # noqa: PLC0415 -- its driver is an extra
+
+        return await asyncio.to_thread(read_database, self.database, sql)
+
+    def content(self) -> sqlite3.Connection:
+        """Return a connection that reads the ledger, or a copy of it if it is not a file."""
+        if self.database is None:
+            return sqlite3.connect(f"{(self.data_dir / 'ledger.db').absolute().as_uri()}?mode=ro", uri=True)
+        from faults.lab.ledgers import in_sqlite  # noqa: PLC0415 -- as above
+
+        return in_sqlite(self.database)
 
     async def settled(self) -> None:
         """Wait until nothing is under way: every operation finished, every effect delivered, dead or superseded."""

@@ -24,7 +24,7 @@ from adapters.artefacts import Artefacts
 from adapters.pdf.renderer import RenderedPdf
 from adapters.salesforce.api import Salesforce
 from adapters.slack.api import BoundedWebClient, SlackApi
-from faults.lab.database import InlineDatabase, engine
+from faults.lab.place import engine_for
 from faults.lab.setting import lab_mapping
 from faults.lab.traps import TrappedFiles, UnreachableError
 from faults.lab.wire import InPlace, Wire
@@ -81,7 +81,7 @@ class LabBot:
         self._tasks: dict[asyncio.Task[Any], None] = {}  # in creation order
         self._envelopes: Envelopes  # of a started bot, as its core
         self.core: Core
-        self._database: InlineDatabase | None = None
+        self._database: Any = None  # that of place.engine_for
         self.alive = True
 
     async def start(self) -> None:
@@ -94,7 +94,6 @@ class LabBot:
 
     async def settled(self, seconds: float) -> bool:
         """Run until no unfinished row can proceed; false if one still can after `seconds`. Raises what ended a worker."""
-        assert self._database is not None  # noqa: S101 -- it was started
         clock, step = self._conditions.clock, SETTLE_LOOK_SECONDS
         until = clock.monotonic() + seconds
         looking = self._database.looking  # a new connection would read the whole schema again
@@ -141,11 +140,9 @@ class LabBot:
             app = bolt_app(self.core.outside.client, identity, surface)
         self._envelopes = Envelopes(app, self._ack)
 
-    async def _open(self, *arguments: Any, **named: Any) -> InlineDatabase:
-        database = await open_database(*arguments, engine=engine(self._conditions.trap), **named)
-        assert isinstance(database, InlineDatabase)  # noqa: S101 -- the engine passed above
-        self._database = database
-        return database
+    async def _open(self, settings: Settings, *arguments: Any, **named: Any) -> Any:
+        self._database = await open_database(settings, *arguments, engine=engine_for(settings, self._conditions.trap), **named)
+        return self._database
 
     async def _outside(self, stack: contextlib.AsyncExitStack, settings: Settings) -> Outside:
         assert settings.slack_bot_token is not None  # noqa: S101 -- the laboratory's settings are complete

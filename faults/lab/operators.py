@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from faults.lab.database import engine
-from faults.lab.reader import read_only
+from faults.lab import place
 from faults.lab.traps import TrappedDisk
 from ledger import recovery
 from ledger.ledger import Ledger
@@ -66,17 +64,19 @@ async def operate(name: str, settings: Settings, clock: LabClock, trap: Trap) ->
         make_backup(settings, clock.now_ms(), disk=TrappedDisk(trap))
     elif name == "restore":
         newest = backups_in(folder_of(settings))[0]
-        await restoring.restore(settings, newest.path, clock, actor=ACTOR, disk=TrappedDisk(trap), engine=engine(trap))
+        await restoring.restore(
+            settings, newest.path, clock, actor=ACTOR, disk=TrappedDisk(trap), engine=place.engine_for(settings, trap)
+        )
     elif name == "cancel_waiting":
         await _cancel_waiting(settings, clock, trap)
     else:
-        async with open_ledger(settings, clock, _opener(trap)) as ledger:
+        async with open_ledger(settings, clock, _opener(settings, trap)) as ledger:
             await COMMANDS[name](Terminal(ledger, settings, clock, trap))
 
 
-def _opener(trap: Trap) -> partial[Coroutine[Any, Any, Database]]:
+def _opener(settings: Settings, trap: Trap) -> partial[Coroutine[Any, Any, Database]]:
     """Return `open_database` with the traps of the lab."""
-    return partial(open_database, engine=engine(trap))
+    return partial(open_database, engine=place.engine_for(settings, trap))
 
 
 async def _each_dead_letter(action: str, at: Terminal, statuses: Sequence[Status] = ("pending",), **details: Any) -> None:
@@ -96,14 +96,14 @@ async def _discard_but_newest(at: Terminal) -> None:
 
 async def _cancel_waiting(settings: Settings, clock: LabClock, trap: Trap) -> None:
     """`quotebot ops cancel` of every waiting command and effect, which are read while the ledger is closed."""
-    with contextlib.closing(read_only(settings.ledger_path)) as closed:
+    with place.reading(settings) as closed:
         commands = closed.execute(
             "SELECT id FROM operations WHERE state IN ('reserved', 'failed_retryable') ORDER BY id"
         ).fetchall()
         effects = closed.execute(
             "SELECT id FROM effects WHERE state IN ('pending', 'uncertain') AND class NOT LIKE 'slack.%card' ORDER BY id"
         ).fetchall()
-    async with open_ledger(settings, clock, _opener(trap)) as ledger:
+    async with open_ledger(settings, clock, _opener(settings, trap)) as ledger:
         for (row_id,) in commands:
             await ops.give_up_operation(ledger, row_id, ACTOR, REASON)
         for (row_id,) in effects:
@@ -128,7 +128,7 @@ async def _execute(at: Terminal, command: quote_work.TerminalCommand) -> None:
     asked = quote_work.Options("U0REP", "r1", json_output=True)
     operation = (await quote_work.reserve(at.ledger, command, asked)).operation
     if not quote_work.has_ended(operation):
-        await quote_work.execute_alone(at.settings, operation.id, at.clock, _opener(at.trap))
+        await quote_work.execute_alone(at.settings, operation.id, at.clock, _opener(at.settings, at.trap))
 
 
 async def _give_up_command(at: Terminal) -> None:
@@ -154,7 +154,7 @@ async def _resubmit(at: Terminal) -> None:
         request = copy_of(original, edited, "cli", request_id, at.clock.now_ms(), {})
         _, reservation = await dead_letters(at.ledger).resubmit(f"op{original.id}", request, actor=ACTOR, reason=REASON)
         if reservation is not None and not quote_work.has_ended(reservation.operation):
-            await quote_work.execute_alone(at.settings, reservation.operation.id, at.clock, _opener(at.trap))
+            await quote_work.execute_alone(at.settings, reservation.operation.id, at.clock, _opener(at.settings, at.trap))
 
 
 async def _change_ruleset(at: Terminal) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 from collections import Counter
@@ -15,7 +14,7 @@ import orjson
 from faults.checks.checker import house_of, violations
 from faults.checks.evidence import Outside
 from faults.checks.reachability import reached
-from faults.lab.reader import looking_at, read_only
+from faults.lab.place import content, reading
 from ledger.audit.keyring import load_keyring
 from ledger.audit.verification import verify_within
 from ledger.sqlite.batch import SqliteTx
@@ -71,7 +70,7 @@ def outcome_of(cell: Cell, *, at_rest: bool) -> dict[str, Any]:
     """Return the comparable end of a scenario, the invariants it violates and the interesting states it reached."""
     outside = outside_of(cell.world)
     house = house_of(cell.settings.data_dir, approvers=APPROVERS)
-    ledger = looking_at(cell.settings.ledger_path)
+    ledger = content(cell.settings)
     broken = violations(ledger, outside, cell.history, at_rest=at_rest, house=house)
     marks = reached(ledger, outside, cell.history)
     kinds = [kind for (kind,) in ledger.execute("SELECT DISTINCT action_kind FROM operations WHERE outcome IS NOT NULL")]
@@ -93,7 +92,7 @@ def outcome_of(cell: Cell, *, at_rest: bool) -> dict[str, Any]:
 def broken_now(cell: Cell) -> list[str]:
     """Return the violations of the invariants that always hold, whatever is still under way."""
     house = house_of(cell.settings.data_dir, approvers=APPROVERS)
-    with contextlib.closing(read_only(cell.settings.ledger_path)) as ledger:
+    with reading(cell.settings) as ledger:
         found = [*violations(ledger, outside_of(cell.world), cell.history, at_rest=False, house=house), *not_replayed(cell, ledger)]
         purging = ledger.execute("SELECT 1 FROM meta WHERE name = 'retention'").fetchone() is not None
     # An interrupted purge has already deleted rows that its audit event, written at its end, does not explain yet.
@@ -126,7 +125,7 @@ def _shown(sighting: LoggedRequest) -> dict[str, Any]:
 
 def is_somebody_untold(cell: Cell) -> bool:
     """Tell whether an ephemeral reply was given up because the process crashed twice while sending it."""
-    ledger = looking_at(cell.settings.ledger_path)
+    ledger = content(cell.settings)
     return bool(_untold(ledger, _scrubber(ledger)))
 
 

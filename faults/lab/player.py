@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from faults.lab import place
 from faults.lab.loop import LabClock
 from faults.lab.outcome import broken_now, difference, is_somebody_untold, outcome_of
 from faults.lab.processes import DiedError
 from faults.lab.setting import lab_settings
 from faults.lab.simulation import Cell
 from faults.lab.steps import Gesture, NothingThereError, Operates, Starts
+from ledger.audit.keyring import load_keyring
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -35,10 +36,15 @@ class Window:
 
 
 @contextlib.contextmanager
-def prepared(story: Story, folder: Path) -> Iterator[Cell]:
-    """Yield the cell at the start of the measured part. A running bot is stopped; the measured part starts a new one."""
+def prepared(story: Story, folder: Path, database: str | None = None) -> Iterator[Cell]:
+    """Yield the cell at the start of the measured part. A running bot is stopped; the measured part starts a new one.
+
+    `database`: address of an unused ledger that is not a file.
+    """
     (folder / "start").mkdir()
-    cell = Cell(lab_settings(folder / "start"), LabClock(), seed=1)
+    if database is not None:
+        load_keyring(folder / "start")  # a ledger that is there has its keys
+    cell = Cell(lab_settings(folder / "start", ledger_url=database), LabClock(), seed=1)
     for step in story.before():
         step.do(cell)
     if cell.life is not None:
@@ -137,8 +143,7 @@ def wrongs(golden: dict[str, Any], came: dict[str, Any]) -> list[str]:
 
 def _begin(cell: Cell, steps: Sequence[Step], folder: Path, *, in_place: bool) -> None:
     """Give the cell its own ledger in `folder`, and start its bot unless the scenario does."""
-    shutil.copytree(cell.settings.data_dir, folder / "ledger")
-    cell.settings = cell.settings.model_copy(update={"data_dir": folder / "ledger"})
+    cell.settings = place.copied(cell.settings, folder / "ledger")
     cell.in_place = in_place
     if not isinstance(steps[0], Starts | Operates):
         cell.start()
@@ -154,7 +159,9 @@ def _end(cell: Cell, story: Story, steps: Sequence[Step], measured: list[str]) -
             step.again(cell)
     cell.settle()
     cell.stop()
-    return {"passages": measured, "states": cell.states, **outcome_of(cell, at_rest=story.at_rest)}
+    outcome = outcome_of(cell, at_rest=story.at_rest)
+    place.forget(cell.settings)
+    return {"passages": measured, "states": cell.states, **outcome}
 
 
 def _do_all(cell: Cell, steps: Sequence[Step], second: int | None, *, looks: bool = False) -> tuple[bool, list[str] | None]:

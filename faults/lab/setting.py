@@ -41,6 +41,7 @@ def lab_settings(data_dir: Path, **overrides: Any) -> Settings:
             "approvers": APPROVERS,
             "backup_hours": 0,  # a day of the laboratory takes a second; backups have their own scenarios
             "commands_per_minute": 100_000,  # one person stands for many
+            "ledger_durability": "local",  # of a database: its server has no standby
             **overrides,
         },
     )

@@ -60,6 +60,7 @@ class Cell:
         self.in_company = False  # whether a person in the World waits for the bot: a twin cannot copy the wait
         self._plan: tuple[int | None, Deed] | None = None
         self._switch = Switch(self._look, self._die)  # of the bot in this process
+        self._commits = 0  # of earlier bots in this process
         self.died_at: str | None = None  # the passage where a bot in this process was killed
         self._deaths = 0
         self._left: bytes | None = None  # the hash that the crash of a process about to be killed must leave
@@ -79,7 +80,10 @@ class Cell:
         return twin
 
     def left(self, folder: Path) -> Cell:
-        """Return a cell in the state that a kill of the bot or operator now would leave. Must not be called while `in_company`."""
+        """Return a cell in the state that a kill of the bot or operator now would leave. Must not be called while `in_company`.
+
+        The ledger is a file: a database to which a bot is connected cannot be copied.
+        """
         left = self.twin()
         shutil.copytree(self.settings.data_dir, folder)
         left.settings = self.settings.model_copy(update={"data_dir": folder})
@@ -195,6 +199,7 @@ class Cell:
     def _new_switch(self) -> Switch:
         self.was_stopped = False
         self._death = self._loop.create_future()
+        self._commits += self._switch.commits
         self._switch = Switch(self._look, self._die)
         return self._switch
 
@@ -208,7 +213,10 @@ class Cell:
             self.states.append(self._left)
 
     def _die(self, point: str) -> None:
-        """Copy the files as they are now, which is all that a SIGKILL would leave; later writes do not reach the copy."""
+        """Copy the files as they are now, which is all that a SIGKILL would leave; later writes do not reach the copy.
+
+        A database is not copied: the server rolls the open transaction back, and the dead bot passes no trap any more.
+        """
         self._deaths += 1
         folder = self.settings.data_dir
         left = folder.with_name(f"after-{self._deaths}")
@@ -324,8 +332,8 @@ class Cell:
             pipe.send(answer)
 
     def _what_a_death_would_leave(self) -> bytes:
-        """Hash all that survives a SIGKILL: the files, and the records of the external services."""
-        seen = repr((len(self.world.witness.since()), len(self.history), self._acks))
+        """Hash all that survives a SIGKILL: the files, what was committed, and the records of the external services."""
+        seen = repr((len(self.world.witness.since()), len(self.history), self._acks, self._commits + self._switch.commits))
         left = hashlib.sha256(seen.encode())  # processors have an instruction for this one
         for name, path in _files(str(self.settings.data_dir)):
             if not name.endswith("-shm"):  # SQLite rebuilds the WAL index

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 class Trap:
     """A trap, which is called at every choke point. This one does nothing."""
 
+    commits = 0  # of a ledger that is not a file, whose state cannot be hashed
+
     def passes(self, point: str) -> None:
         """Note that the bot passes this point; a trap that kills may not return."""
 

@@ -36,6 +36,8 @@ SUITES: Final[Mapping[str, str]] = MappingProxyType(
         "power": "faults.suites.power",
         "io_errors": "faults.suites.io_errors",
         "drills": "faults.drill",
+        "postgres_windows": "faults.suites.crash_points",
+        "postgres_drills": "faults.drill",
         "reaching": "faults.suites.reaching",
         "bugs": "faults.suites.mutants",
         "postgres_bugs": "faults.suites.mutants",
@@ -46,7 +48,14 @@ SUITES: Final[Mapping[str, str]] = MappingProxyType(
         "simulate": "faults.suites.simulate",
     }
 )
-SHORT: Final = {"drills": ["all"], "reaching": [], "bugs": ["--budget", "nightly"], "postgres_bugs": ["--budget", "postgres"]}
+SHORT: Final = {
+    "drills": ["all"],
+    "postgres_windows": ["--postgres"],
+    "postgres_drills": ["--postgres", "all"],
+    "reaching": [],
+    "bugs": ["--budget", "nightly"],
+    "postgres_bugs": ["--budget", "postgres"],
+}
 COMMANDS: Final = {"nightly": LONG_RUN, "change": "./run python -m faults.report.nightly --budget change"}
 GRACE_SECONDS: Final = 30.0  # for a suite to record its progress after Ctrl-C
 INTERRUPTED: Final = 130

@@ -45,7 +45,9 @@ COUNTED: Final = (
         ("replicas killed", "replicas stopped for twice their lease", "hosts of a replica gone"),
         ("fault of one of several replicas", "faults of one of several replicas"),
     ),
+    ("postgres_windows", ("crash windows",), ("crash window on PostgreSQL", "crash windows on PostgreSQL")),
     ("drills", ("held",), ("drill held", "drills held")),
+    ("postgres_drills", ("held",), ("drill held on PostgreSQL", "drills held on PostgreSQL")),
     ("bugs", ("caught",), ("planted bug caught", "planted bugs caught")),
     (
         "postgres bugs",

@@ -62,7 +62,9 @@ async def after_part_of_an_effect(stage: Stage) -> str:
     # The first step is that of the direct message to the approver.
     await stage.start(KillPlan("write:record_step", "after", 3))
     await deal.settled()
-    (root,) = await deal.rows("SELECT json_extract(result, '$.already_there') AS found FROM effects WHERE class = 'slack.post'")
+    (root,) = await deal.rows(
+        "SELECT CAST(json_extract(result, '$.already_there') AS INTEGER) AS found FROM effects WHERE class = 'slack.post'"
+    )
     stage.equal("the card was found by its key, not posted again", (root["found"], len(await deal.cards())), (1, 1))
     await deal.complete(deal.click("quote.submit", user="U0REP"))
     await asyncio.gather(deal.click("approval.approve", user="U0MANAGER"), stage.bot.died())

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sqlite3
 from collections import Counter
-from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Final
 
 from faults.checks import checker
@@ -25,9 +23,6 @@ from quotebot.settings import Settings
 from quotebot.views import messages
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from faults.harness.rig import Deal
     from faults.scenarios.stage import Stage
     from ledger.ledger import Ledger
@@ -52,26 +47,17 @@ FAILED: Final[tuple[ExpireQuote | NoteStaleDraft | ExpireApproval, ...]] = (
 LATER: Final = 2  # and after it: these are lost
 
 
-@contextmanager
-def taken(ledger: Path) -> Iterator[None]:
-    """Hold SQLite's exclusive lock on the ledger, as a backup tool or a person could."""
-    with closing(sqlite3.connect(ledger, isolation_level=None)) as somebody:
-        somebody.execute("BEGIN EXCLUSIVE")
-        yield
-        somebody.execute("ROLLBACK")
-
-
 async def locked(stage: Stage) -> str:
     """FI-019: the ledger is locked, briefly and for longer than the acknowledgement's budget."""
     deal = await stage.start(QUOTEBOT_ACK_BUDGET_SECONDS=str(BUDGET_SECONDS))
-    with taken(stage.ledger_path):
+    with stage.locked():
         asked = asyncio.create_task(deal.slash())
         await asyncio.sleep(SOON_SECONDS)
     waited = await asked
     stage.fact("a lock that ends within the budget is waited for", waited["ack"] == {}, waited)
     await deal.settled()
     before = {table: await stage.count(table) for table in ("deliveries", "operations", "effects", "audit_events", "quotes")}
-    with taken(stage.ledger_path):
+    with stage.locked():
         refused = await deal.slash("new for Brook: 10 pro")
     text = str(refused["ack"] and refused["ack"]["text"])
     stage.equal("a lock that lasts is a clean refusal", text, messages.NOTHING_RECORDED)
@@ -97,9 +83,9 @@ async def token_broken(stage: Stage) -> str:
     held = "gates WHERE name = 'slack' AND state = 'held' AND cause = 'auth'"
     await eventually(lambda: stage.count(held), "Slack's classes to be held", holds=lambda count: count == 1)
     (upload,) = await deal.rows(
-        "SELECT state, attempts, json_type(steps, '$.uploaded') AS uploaded FROM effects WHERE class = 'slack.file'"
+        "SELECT state, attempts, json_extract(steps, '$.uploaded') IS NOT NULL AS uploaded FROM effects WHERE class = 'slack.file'"
     )
-    expected = {"state": "pending", "attempts": 0, "uploaded": "object"}
+    expected = {"state": "pending", "attempts": 0, "uploaded": True}
     stage.equal("the upload waits half done, its steps recorded, no attempt burnt", upload, expected)
     stage.equal("nobody sees half a file", await deal.files(), [])
     told = (await stage.quotebot("gates")).out
@@ -215,7 +201,9 @@ async def three_hundred_dead_letters(stage: Stage) -> str:
     await deal.settled()
     await stage.bot.stop()
     clock = LabClock(SystemClock().now_ms() - round(len(FAILED) * EACH * APART_SECONDS * 1000))
-    async with open_ledger(Settings(_env_file=None, data_dir=stage.ledger_path.parent), clock) as ledger:
+    async with open_ledger(
+        Settings(_env_file=None, data_dir=stage.ledger_path.parent, ledger_url=stage.database, ledger_durability="local"), clock
+    ) as ledger:
         ledger.epoch = await begin_epoch(ledger.database, clock.now_ms(), role="cli", build=__version__)
         for number in range(EACH):
             for offset, payload in enumerate(FAILED):
@@ -268,6 +256,7 @@ SCENARIOS: Final = (
         "ledger is gone. The backup is put back.",
         "No command acknowledged before the backup is lost, nothing outside is done twice, no quote number is given out again.",
         restored,
+        needs_file=True,
     ),
     Scenario(
         "D-6",

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 from faults.checks import checker
 from faults.harness.rig import FIRST_QUOTE
 from faults.scenarios.stage import Scenario
-from ledger.sqlite.locks import WriteGate
 from quotebot.sandbox.slack.directory import BOT_USER_ID
 from quotebot.views import messages
 
@@ -87,12 +86,8 @@ async def slow_before_the_ack(stage: Stage) -> str:
     prompt = answer["ack"] is not None and answer["ack_ms"] < PROMPT_MS
     stage.fact("the ack waits for nothing outside", prompt, answer)
     await deal.settled()
-    gate = WriteGate(stage.ledger_path, "drill")
-    try:
-        with gate:  # another process writes and does not finish
-            refused = await deal.slash()
-    finally:
-        gate.close()
+    with stage.written_by_another():
+        refused = await deal.slash()
     stage.fact("what cannot be recorded in time is refused in time", refused["ack_ms"] < 2 * PROMPT_MS, refused)
     text = str(refused["ack"] and refused["ack"]["text"])
     stage.equal("the person is told that nothing happened", text, messages.NOTHING_RECORDED)

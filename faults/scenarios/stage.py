@@ -10,7 +10,9 @@ import asyncio
 import json
 import os
 import shutil
+import sqlite3
 import sys
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -20,10 +22,12 @@ import aiohttp
 import quotebot
 from faults.checks import checker
 from faults.harness.rig import BotProcess, Deal, Json, eventually
+from ledger.sqlite.locks import WriteGate
 from quotebot.sandbox.world import World
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
+    from contextlib import AbstractContextManager
 
     from faults.harness.bot import KillPlan
 
@@ -57,6 +61,7 @@ class Scenario:
     play: Callable[[Stage], Awaitable[str]] | None
     waits_for: str = ""
     unchecked: str = ""
+    needs_file: bool = False  # about the ledger's file
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,18 +79,38 @@ class CommandResult:
 
 
 class Stage:
-    """One scenario's world, bot and people. `folder` contains all its records: the ledger, the bot's log, the request log."""
+    """One scenario's world, bot and people. `folder` contains all its records: the ledger, the bot's log, the request log.
 
-    def __init__(self, world: World, folder: Path, session: aiohttp.ClientSession) -> None:
+    `database` is the address of the ledger if it is not a file there.
+    """
+
+    def __init__(self, world: World, folder: Path, session: aiohttp.ClientSession, database: str | None = None) -> None:
         self.world = world
         self.folder = folder
-        self.deal = Deal(world.url, folder / "bot", session)
+        self.database = database
+        self.deal = Deal(world.url, folder / "bot", session, database)
         self._bots: list[BotProcess] = []
 
     @property
     def ledger_path(self) -> Path:
         """Path of the bot's ledger file."""
         return self.folder / "bot" / "ledger.db"
+
+    def locked(self) -> AbstractContextManager[object]:
+        """Hold a lock that stops every use of the ledger, as a tool or a person could."""
+        if self.database is None:
+            return _taken(self.ledger_path)
+        from faults.lab import ledgers  # noqa: PLC0415 -- its driver is an extra
+
+        return ledgers.locked(self.database)
+
+    def written_by_another(self) -> AbstractContextManager[object]:
+        """Write from another process that does not finish."""
+        if self.database is None:
+            return _gate(self.ledger_path)
+        from faults.lab import ledgers  # noqa: PLC0415 -- as above
+
+        return ledgers.written_alone(self.database)
 
     @property
     def bot(self) -> BotProcess:
@@ -97,6 +122,8 @@ class Stage:
 
         Returns the client that drives the deal.
         """
+        if self.database is not None:
+            environment |= {"QUOTEBOT_LEDGER_URL": self.database, "QUOTEBOT_LEDGER_DURABILITY": "local"}
         bot = BotProcess(self.world, self.folder / "bot", self.folder / "bot.log", **environment)
         self._bots.append(bot)
         await bot.start(plan)
@@ -192,8 +219,25 @@ class Stage:
         return {**letters[0], "id": str(letters[0]["id"])}
 
 
-async def perform(scenario: Scenario, folder: Path) -> str:
-    """Play one scenario in this folder, then check every invariant; return what held. Raises AssertionError and TimeoutError."""
+@contextmanager
+def _taken(ledger: Path) -> Iterator[None]:
+    with closing(sqlite3.connect(ledger, isolation_level=None)) as somebody:
+        somebody.execute("BEGIN EXCLUSIVE")
+        yield
+        somebody.execute("ROLLBACK")
+
+
+@contextmanager
+def _gate(ledger: Path) -> Iterator[None]:
+    with closing(WriteGate(ledger, "drill")) as gate, gate:
+        yield
+
+
+async def perform(scenario: Scenario, folder: Path, database: str | None = None) -> str:
+    """Play one scenario in this folder, then check every invariant; return what held. Raises AssertionError and TimeoutError.
+
+    `database` is the address of an empty database for the ledger; None: it is a file in the folder.
+    """
     if scenario.play is None:
         raise ValueError(f"{scenario.id} waits for {scenario.waits_for}")
     async with (
@@ -201,7 +245,7 @@ async def perform(scenario: Scenario, folder: Path) -> str:
         World(folder / "world").serve() as world,
         aiohttp.ClientSession() as session,
     ):
-        stage = Stage(world, folder, session)
+        stage = Stage(world, folder, session, database)
         try:
             held = await scenario.play(stage)
             await checker.nothing_under_way(stage.deal)

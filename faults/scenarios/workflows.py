@@ -43,6 +43,7 @@ from quotebot.sandbox.salesforce.values import record_id
 from quotebot.views.forms import block_of
 
 Steps = Callable[[], Sequence[Step]]
+FILE_COMMANDS: Final = ("backup", "restore")
 DAYS_20: Final = 20 * 86_400.0  # an untouched quote is stale then, and valid for ten days more
 HOUR: Final = 3600.0
 YEAR: Final = 365 * 86_400.0
@@ -84,6 +85,11 @@ class Story:
     before: Steps = tuple
     at_rest: bool = True  # whether nothing waits at its end
     apart: bool = False  # whether its order of events needs a bot that is idle while people act: a process of its own
+
+    @property
+    def needs_file(self) -> bool:
+        """True if a ledger is copied as a file in it: the backups of a database are made by its own tools."""
+        return any(isinstance(step, Operates) and step.name in FILE_COMMANDS for step in (*self.before(), *self.measured()))
 
 
 def created() -> list[Step]:

@@ -4,6 +4,7 @@
                                                                   during recovery
     python -m faults.suites.crash_points --only approve --apart   each crash a SIGKILL of a separate process
     python -m faults.suites.crash_points --only approve --window 37 --deed kill     one of them
+    python -m faults.suites.crash_points --postgres --sample 3    three of each scenario, with the ledger in a database
 
 No crash point is listed by hand: a run without faults records every passage of every choke point (each SQL statement, COMMIT before
 and after, outbound request before, served, answered, acknowledgement, file step), and each passage is a crash point.
@@ -89,12 +90,14 @@ class Asked:
     every: bool = False
     apart: bool = False  # whether each crash is a SIGKILL of a separate process
     seed: int = 1
+    sample: int | None = None  # so many windows, drawn; None: all
     points: Path | None = None  # where to write the passages of the run without faults
+    database: str | None = None  # address of an unused ledger to copy; None: the ledger is a file
 
 
 def try_story(story: Story, folder: Path, asked: Asked) -> Tried:
     """Try the requested windows of one scenario."""
-    with prepared(story, folder) as cell:
+    with prepared(story, folder, _unused(asked.database)) as cell:
         golden = in_a_fork(lambda: play(cell.twin(), story, folder / "golden", None))
         passages = golden["passages"]
         counts = Counter({f"windows of {story.name}": len(passages), DISTINCT: 0, SECOND: 0})
@@ -106,6 +109,8 @@ def try_story(story: Story, folder: Path, asked: Asked) -> Tried:
             begun.write_text(json.dumps({name: golden[name] for name in ("passages", "kinds", "classes")}), "utf-8")
             begun.replace(asked.points / f"{story.name}.json")
         windows = windows_of(passages, golden["states"], every=asked.every) if asked.only is None else [asked.only]
+        if asked.sample is not None:
+            windows = random.Random(f"{asked.seed} {story.name}").sample(windows, min(asked.sample, len(windows)))  # noqa: S311 -- as below
         pairs: list[Window] = []  # the first crashes of those that are to be followed by each crash in their recovery
         if asked.only is None and story.before != story.measured:
             deaths = [window for window in windows_of(passages, golden["states"], every=False) if window.deed == "kill"]
@@ -115,9 +120,20 @@ def try_story(story: Story, folder: Path, asked: Asked) -> Tried:
                 chance = random.Random(asked.seed)  # noqa: S311 -- a sample
                 drawn = chance.sample(deaths, min(asked.recoveries, len(deaths)))
                 windows += [replace(window, second=chance.randrange(RECOVERY_PASSAGES)) for window in drawn]
-        _try_all(tried, golden, windows, partial(_came_of_all, cell, story, folder, apart=asked.every))
+        _try_all(
+            tried, golden, windows, partial(_came_of_all, cell, story, folder, apart=asked.every or asked.database is not None)
+        )
         _try_all(tried, golden, pairs, partial(_came_of_pairs, cell, story, folder))
     return tried
+
+
+def _unused(database: str | None) -> str | None:
+    """Return the address of a copy of the database, or None if there is none."""
+    if database is None:
+        return None
+    from faults.lab import ledgers  # noqa: PLC0415 -- its driver is an extra
+
+    return ledgers.copy_of(database)
 
 
 def _try_all(tried: Tried, golden: dict[str, Any], windows: Sequence[Window], play_all: Callable[[Sequence[Window]], Ends]) -> None:
@@ -207,16 +223,18 @@ def _tried(asked: Asked, name: str) -> tuple[Tried, float]:
         return try_story(story, Path(folder), asked), time.monotonic() - began
 
 
-def reported(tried: Tried, seconds: float, seed: int) -> Report:
+def reported(tried: Tried, seconds: float, asked: Asked) -> Report:
     """Print the results of a scenario, and return its report."""
+    suite, counts = "windows", tried.counts
     for sentence in tried.violations:
         print(sentence)
-    counts = tried.counts
     print(
         f"{tried.story}: {counts[f'windows of {tried.story}']} windows, {counts[DISTINCT]} distinct, {counts[SECOND]} in recovery, "
         f"{len(tried.violations)} violations ({seconds:.1f} s)"
     )
-    return Report("windows", dict(counts), tuple(tried.violations), tuple(sorted(tried.reached)), (seed,), seconds)
+    if asked.database is not None:
+        suite, counts = "postgres_windows", Counter({"crash windows": counts[DISTINCT]})
+    return Report(suite, dict(counts), tuple(tried.violations), tuple(sorted(tried.reached)), (asked.seed,), seconds)
 
 
 def points_of(stories: Sequence[Story], left: Path | None = None) -> dict[str, list[str]]:
@@ -253,6 +271,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--every", action="store_true", help="a death at every passage, even where the next leaves the same")
     parser.add_argument("--apart", action="store_true", help="each death a SIGKILL of a process of its own, as every night")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--postgres", action="store_true", help="keep the ledger in a database of a server that is started for it")
+    parser.add_argument("--sample", type=int, metavar="N", help="try N windows of each story, drawn by the seed")
     parser.add_argument("--log", action="store_true", help="let the bot's own log be seen")
     parser.add_argument("--points", action="store_true", help="print, as JSON, what the stories pass when nothing goes wrong")
     parser.add_argument(
@@ -264,6 +284,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not options.log:
         silence()
     stories = [story for story in STORIES if not options.only or story.name in options.only]
+    if options.postgres:
+        stories = [story for story in stories if not story.needs_file]
     if options.points:
         print(json.dumps(points_of(stories, options.left)))
         return 0
@@ -271,8 +293,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     only = None if options.window is None else Window(options.window, "?", options.deed, options.second)
     nightly = options.budget == "nightly"
     recoveries = None if nightly else options.recoveries
-    asked = Asked(only, recoveries, options.every or nightly, options.apart or nightly, options.seed, options.left)
-    before = {story.name: report for story in stories if (report := kept_as(options.resume, story.name)) is not None}
+    every, apart = options.every or nightly, options.apart or nightly
+    asked = Asked(only, recoveries, every, apart, options.seed, options.sample, options.left)
+    if options.postgres:
+        from faults.lab.ledgers import ledger_server  # noqa: PLC0415 -- its driver is an extra
+
+        with ledger_server() as server:
+            return _try_stories(stories, replace(asked, recoveries=0, database=server.create()), options.resume, nightly=nightly)
+    return _try_stories(stories, asked, options.resume, nightly=nightly)
+
+
+def _try_stories(stories: Sequence[Story], asked: Asked, resume: Path | None, *, nightly: bool) -> int:
+    """Try and report each story; those whose report is in `resume` are left out. Returns 1 if anything was violated."""
+    before = {story.name: report for story in stories if (report := kept_as(resume, story.name)) is not None}
     for report in before.values():  # findings of an interrupted run count
         keep(report)
     todo = [story for story in stories if story.name not in before]
@@ -283,10 +316,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             partial(_tried, asked), [story.name for story in todo], (os.cpu_count() or 1) if nightly else 1
         ):
             progress.update(task, advance=1)
-            report = reported(tried, seconds, options.seed)
+            report = reported(tried, seconds, asked)
             keep(report)
-            if options.resume is not None:
-                keep_as(options.resume, tried.story, report)
+            if resume is not None:
+                keep_as(resume, tried.story, report)
             wrong += len(tried.violations)
     return 1 if wrong else 0
 

@@ -24,6 +24,7 @@ from faults.scenarios.workflows import STORIES
 from faults.suites.crash_points import windows_of
 from quotebot import effects
 from quotebot.commands.registry import REGISTRY
+from quotebot.sandbox.cluster import find_programs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -79,6 +80,16 @@ def test_sigkill_ends_in_the_same_state_as_an_in_process_crash() -> None:
     command = [sys.executable, "-m", "faults.suites.crash_points", "--only", "finalize", "--apart"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
+
+
+@pytest.mark.skipif(find_programs() is None and os.environ.get("CI") != "true", reason="no PostgreSQL server is installed")
+@pytest.mark.takes(10)
+@pytest.mark.timeout(300)
+def test_crash_with_the_ledger_in_a_database_ends_in_the_golden_state() -> None:
+    only = [argument for name in ("create", "finalize", "pause", "recovery") for argument in ("--only", name)]
+    done = windows("--postgres", "--sample", "3", *only)
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
+    assert done.stdout.count("0 violations") == 4, done.stdout
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from typing import TYPE_CHECKING, get_args
 
 import pytest
@@ -11,6 +12,7 @@ from faults.drill import Outcome, UnknownDrillError, chosen, play, play_all, sum
 from faults.report.reports import Report, keep
 from faults.scenarios import SCENARIOS, Scenario
 from faults.scenarios.stage import Mode, Stage, amended
+from quotebot.sandbox.cluster import find_programs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,6 +45,17 @@ async def test_a_named_scenario_holds(scenario: Scenario, tmp_path: Path) -> Non
     keep(Report("drills", counts, () if outcome.state == "held" else (f"python -m faults.drill {scenario.id}",)))
     assert outcome.state == "held", "\n".join(outcome.lines)
     assert not (tmp_path / scenario.id).exists(), "nothing is left of what held"
+
+
+@pytest.mark.skipif(find_programs() is None and os.environ.get("CI") != "true", reason="no PostgreSQL server is installed")
+@pytest.mark.timeout(240)
+async def test_a_named_scenario_holds_with_the_ledger_in_a_database(tmp_path: Path) -> None:
+    from faults.lab.ledgers import ledger_server  # noqa: PLC0415 -- its driver is an extra
+
+    with ledger_server() as server:
+        for scenario in chosen(["FI-018", "FI-019"]):
+            outcome = await play(scenario, tmp_path / scenario.id, server.create_empty())
+            assert outcome.state == "held", "\n".join(outcome.lines)
 
 
 def test_names_priorities_and_all_choose_each_drill_once() -> None:

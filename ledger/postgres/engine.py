@@ -212,9 +212,13 @@ class PostgresDatabase:
         if self._urgent or self._waiting:
             self._under_way = self._next_batch()
             self._watchdog.start()
-            self._inbox.put(self._under_way)
+            self._hand_over(self._under_way)
         elif self._drained is not None and not self._drained.done():
             self._drained.set_result(None)
+
+    def _hand_over(self, batch: list[QueuedWrite]) -> None:
+        """Give a batch to the writer; its end is passed to `_notified`."""
+        self._inbox.put(batch)
 
     def _next_batch(self) -> list[QueuedWrite]:
         """Return the next members, urgent ones first; one that runs apart is a batch of its own."""

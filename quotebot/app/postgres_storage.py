@@ -169,11 +169,12 @@ class PostgresStorage:
         may_migrate: bool = True,
         at_once: bool = False,
         on_migrating: Callable[[], object] = lambda: None,
+        engine: type[PostgresDatabase] = PostgresDatabase,
         **_: Any,
     ) -> Database:
         """Open the database with the ledger's and the domain's schema and statements.
 
-        `at_once` is set by the process that acknowledges. The other options of a ledger's file mean nothing here.
+        `at_once` is set by the process that acknowledges, `engine` by fault tests. The other options of a file mean nothing here.
         """
         # A writer's name is its own: a later process of that name ends the writes of an earlier one.
         name = f"{'bot' if bot else 'front'}/{self._replica}"
@@ -188,7 +189,7 @@ class PostgresStorage:
             lambda connection: may_migrate and (not bot or replicas.is_only_replica(connection, self._replica)),
         )
         bound = history.binding()
-        database = await PostgresDatabase.open(
+        database = await engine.open(
             self._url,
             statements=statements(),
             clock=clock,

@@ -14,6 +14,7 @@ from slack_bolt.async_app import AsyncApp
 from slack_sdk.web.async_client import AsyncWebClient
 
 from quotebot.sandbox.world import World
+from tests.browser.conftest import PATIENCE_MS
 from tests.browser.test_page import enter, message, plain, say
 from tests.browser.test_stories import NAMELESS
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+
+SECONDS = PATIENCE_MS / 1000
 
 
 def options(*values: str) -> list[dict[str, Any]]:
@@ -113,13 +116,13 @@ class Heard:
 
     async def told(self) -> dict[str, Any]:
         """Return the next click, without the values that differ between runs."""
-        action = await asyncio.wait_for(self.actions.get(), 5)
+        action = await asyncio.wait_for(self.actions.get(), SECONDS)
         return {name: value for name, value in action.items() if name not in ("action_ts", "block_id")}
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def world(tmp_path: Path) -> AsyncIterator[World]:
-    async with World(tmp_path / "world").serve(port=0) as served:
+    async with World(tmp_path / "world", ack_seconds=SECONDS).serve(port=0) as served:
         yield served
 
 
@@ -216,7 +219,7 @@ async def test_a_form_is_filled_in_by_keyboard_and_each_refusal_stands_at_its_fi
     await form.get_by_label("Where").select_option("C0DEALS")
     await form.get_by_label("Name").press("Enter")
 
-    held = await asyncio.wait_for(bot.forms.get(), 5)
+    held = await asyncio.wait_for(bot.forms.get(), SECONDS)
     await expect(form).to_have_count(0)
     await expect(opener).to_be_focused()
     assert (held["name"]["value"], held["seats"]["value"], held["until"]["selected_date"]) == ("Acme", "150", "2026-12-31")

@@ -1,0 +1,97 @@
+"""The production engine for PostgreSQL without its thread: batches run in place and pass a trap before each statement.
+
+Statements and COMMITs go to a real server. A crash closes the sessions, and the server rolls back what was not committed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
+
+from faults.lab.traps import Trap
+from ledger.postgres.engine import PostgresDatabase
+from ledger.postgres.sessions import Limits, Session
+from ledger.postgres.transactions import NamedStatement
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ledger.postgres.transactions import PostgresTx
+    from ledger.postgres.writer import QueuedWrite
+
+PATIENT: Final = Limits(lock=60_000, statement=60_000, idle=60_000)  # a trap may take long on a busy machine
+
+
+class InlinePostgresDatabase(PostgresDatabase):
+    """PostgresDatabase whose writer runs in place. `engine(trap)` returns a subclass that passes `trap`."""
+
+    trap: ClassVar[Trap] = Trap()
+
+    @classmethod
+    async def open(cls, url: str, **options: Any) -> Self:
+        """Open as PostgresDatabase does; the names of its statements become part of the crash points' names."""
+        _WRITING.clear()
+        database = await super().open(url, **{**options, "limits": PATIENT})
+        session = database._writer.session  # noqa: SLF001 -- only the writer's session passes the trap
+        assert isinstance(database, cls)  # noqa: S101 -- this class was opened
+        assert session is not None  # noqa: S101 -- it is open
+        session.__class__ = _watched_session(
+            cls.trap, {NamedStatement(text).sql: name for name, text in options["statements"].items()}
+        )
+        return database
+
+    async def write(self, name: str, work: Callable[[PostgresTx], Any], **options: Any) -> Any:
+        """Write; the transaction's name becomes part of the names of its crash points."""
+
+        def named(tx: PostgresTx) -> Any:
+            _WRITING.append(name)
+            return work(tx)
+
+        return await super().write(name, named, **options)
+
+    @property
+    def looking(self) -> Any:
+        """The reader's connection, for use between two reads."""
+        session = self._reader.session
+        assert session is not None  # noqa: S101 -- it is open
+        return session.connection
+
+    def crash(self) -> None:
+        """Close the sessions without another word, and end the unused thread."""
+        for session in (self._writer.session, self._reader.session):
+            if session is not None:
+                session.close()
+        self._watchdog.stop()
+        self._inbox.put(None)
+
+    def _hand_over(self, batch: list[QueuedWrite]) -> None:
+        _WRITING.clear()
+        self._loop.call_soon(self._notified, self._writer.run(batch))
+
+
+def engine(trap: Trap) -> type[InlinePostgresDatabase]:
+    """Return an engine whose writer passes this trap."""
+    return type("TrappedPostgresDatabase", (InlinePostgresDatabase,), {"trap": trap})
+
+
+_WRITING: list[str] = []  # the writes of the running batch, in order: one thread, one batch at a time
+
+
+def _watched_session(trap: Trap, names: Mapping[str, str]) -> type[Session]:
+    class WatchedSession(Session):
+        def execute(self, sql: str, parameters: Mapping[str, object] | None = None) -> Any:
+            trap.passes(f"sql:{_WRITING[-1] if _WRITING else 'open'}/{names[sql]}")
+            return super().execute(sql, parameters)
+
+        def execute_many(self, sql: str, rows: Sequence[Mapping[str, object]]) -> None:
+            trap.passes(f"sql:{_WRITING[-1] if _WRITING else 'open'}/{names[sql]}")
+            super().execute_many(sql, rows)
+
+        def commit(self) -> str | None:
+            point = f"commit:{'+'.join(dict.fromkeys(_WRITING))}"
+            trap.passes(f"{point}:before")
+            uncertain = super().commit()
+            trap.commits += 1
+            trap.passes(f"{point}:after")
+            return uncertain
+
+    return WatchedSession
