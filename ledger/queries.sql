@@ -897,6 +897,10 @@ WHERE d.id > :after ORDER BY d.id LIMIT :limit;
 -- One purge at a time: each batch adds to the counts of the one before.
 SELECT :name AS name;
 
+-- name: forget_writers
+-- Marks of processes that have ended; this engine keeps none.
+SELECT name AS writer FROM meta WHERE :keep < 0;
+
 -- name: delete_delivery
 DELETE FROM deliveries WHERE id = :id;
 

@@ -290,7 +290,8 @@ def _add(tx: Tx, counts: Counts) -> Purged:
 
 
 def _audit(ledger: Ledger, tx: Tx, now: int, actor: str) -> Purged:
-    """Write the single audit event of the run; none when nothing was deleted."""
+    """Write the single audit event of the run; none when nothing was deleted. Forget the writers that have ended."""
+    tx.all("forget_writers", keep=DAY_MS)
     purged = Purged(**_so_far(tx))
     if purged:
         actor_type = "system" if actor == QUOTEBOT else "operator"

@@ -25,6 +25,7 @@ STRIDE: Final = 1_000_000
 TAKEN: Final = 1_000_000_000_000  # more than one process ever adds before its next batch
 RESOLVE_SECONDS: Final = 30.0  # then the process must end: it cannot say what was recorded
 RETRY_SECONDS: Final = 0.05
+_NOW: Final = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 # Advisory lock that every write shares and a write that runs alone takes for itself; "quote" in ASCII.
 ALONE_LOCK: Final = 0x71756F7465
 
@@ -44,8 +45,8 @@ class WriterMark:
     def take(self, session: Session) -> None:
         """Create the row, or take it over from an earlier process."""
         rows = session.run(
-            f"INSERT INTO writers (writer, n) VALUES ({self._literal}, 0) "  # noqa: S608 -- quoted above; no parameters, as below
-            f"ON CONFLICT (writer) DO UPDATE SET n = writers.n + {TAKEN} RETURNING n"
+            f"INSERT INTO writers (writer, n, taken_at) VALUES ({self._literal}, 0, {_NOW}) "  # noqa: S608 -- quoted above; no parameters, as below
+            f"ON CONFLICT (writer) DO UPDATE SET n = writers.n + {TAKEN}, taken_at = excluded.taken_at RETURNING n"
         )
         self._n = int(rows[0][0])
 

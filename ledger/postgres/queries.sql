@@ -40,6 +40,13 @@ SELECT * FROM effects WHERE id = :id FOR NO KEY UPDATE;
 -- name: lock_retention
 SELECT :name AS name FROM pg_advisory_xact_lock(hashtextextended(:name, 0));
 
+-- name: forget_writers
+-- Only those of the command line, each of which has a name of its own; the server cuts the name of a session.
+DELETE FROM writers AS w
+WHERE w.writer LIKE 'cli/%' AND w.taken_at <= (extract(epoch FROM clock_timestamp()) * 1000)::bigint - :keep
+  AND NOT EXISTS (SELECT 1 FROM pg_catalog.pg_stat_activity AS a WHERE a.application_name = left('quotebot ' || w.writer, 63))
+RETURNING w.writer;
+
 -- name: lock_gates
 SELECT name, state, cause, reason, held_by, held_at, until_at, resumed_at, failures, failing FROM gates
 WHERE name IN (:class, :family) ORDER BY name FOR UPDATE;

@@ -297,7 +297,8 @@ CREATE TABLE generations (
 
 CREATE TABLE writers ( -- one row per connection that writes: the number of its last batch, by which a lost COMMIT is resolved
   writer TEXT PRIMARY KEY,
-  n BIGINT NOT NULL
+  n BIGINT NOT NULL,
+  taken_at BIGINT NOT NULL DEFAULT 0 -- by the server's clock
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02);
 
 CREATE TABLE paces ( -- one row per channel or method that allows so many calls a minute: when all so far would be due, evenly spaced

@@ -150,6 +150,32 @@ async def test_no_anchor_and_no_fold_ends_before_the_writes_under_way(
         assert anchor.last_event_id == await fold(ledger) == 4
 
 
+async def test_database_put_back_to_an_earlier_state_is_found_by_anchors_kept_elsewhere(
+    create_database: Callable[[Sequence[str]], str], tmp_path: Path
+) -> None:
+    url = create_database(schema_of(LEDGER))
+    async with opened(url, "a") as ledger:
+        await say(ledger, "Q-1", None)
+        await write_anchor(ledger, tmp_path, START_MS)
+    address, _, name = url.partition("?")[0].rpartition("/")
+    earlier = f"{name}_earlier"
+    with psycopg.connect(url.replace(f"/{name}", "/postgres", 1), autocommit=True) as shell:
+        shell.execute(f"CREATE DATABASE {earlier} TEMPLATE {name} STRATEGY FILE_COPY".encode())
+        try:
+            async with opened(url, "b") as ledger:
+                await say(ledger, "Q-1")
+                await write_anchor(ledger, tmp_path, START_MS + 1)
+            kept = read_lines((tmp_path / LOG_NAME).read_text("utf-8"))
+            async with opened(url.replace(f"{address}/{name}", f"{address}/{earlier}"), "a") as ledger:
+                assert (await verify(ledger.database, RING)).finding is None
+                await say(ledger, "Q-2", "Q-1")  # it goes on from there
+                found = (await verify(ledger.database, RING, anchors_kept_elsewhere=kept)).finding
+            assert found is not None
+            assert (found.table, found.row, found.fault) == (ANCHORS, "2", Fault.ROLLED_BACK)
+        finally:
+            shell.execute(f"DROP DATABASE {earlier} WITH (FORCE)".encode())
+
+
 @pytest.mark.parametrize(
     ("statement", "table", "row", "fault"),
     [

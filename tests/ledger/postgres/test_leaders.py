@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
+import psycopg
 import pytest
 
 from ledger.audit.anchors import ANCHOR_EVERY_MS, LOG_NAME, keep_anchors, read_lines
@@ -109,3 +110,22 @@ async def test_new_leader_continues_the_log_of_anchors_with_those_of_the_one_bef
         assert logs[0][:4] == logs[1]
         report = await verify(one.database, KEYRING, anchors_kept_elsewhere=logs[1])
         assert (report.finding, report.anchors_kept_elsewhere) == (None, 4)
+
+
+async def test_purge_forgets_commands_of_a_terminal_that_ended_a_day_ago(place: Place, clock: ManualClock) -> None:
+    long = f"cli/{'host' * 20}/4"
+    old = ("cli/gone/1", "cli/live/2", "bot/main", long)
+    async with leader(place, clock) as ledger:
+        shell = place.shell()
+        (ours,) = (row["writer"] for row in shell.execute("SELECT writer FROM writers WHERE taken_at > 0"))
+        for writer in old:
+            shell.execute("INSERT INTO writers (writer, n) VALUES (?, 7)", (writer,))
+        shell.execute("INSERT INTO writers (writer, n, taken_at) SELECT 'cli/new/3', 7, taken_at FROM writers WHERE taken_at > 0")
+        url = place.address
+        with (
+            psycopg.connect(url, application_name="quotebot cli/live/2"),
+            psycopg.connect(url, application_name=f"quotebot {long}"),
+        ):
+            await purge(ledger, START_MS, dry_run=False)
+            found = {row["writer"] for row in shell.execute("SELECT writer FROM writers")}
+            assert found == {ours, "bot/main", "cli/live/2", "cli/new/3", long}
