@@ -100,6 +100,8 @@ class Ledger:
         self.audit = audit
         self.epoch = epoch
         self.ownership: Ownership = ownership or SoleOwner()
+        self.term = self.ownership.term  # in which the epoch was begun, or was last seen open
+        self.renewed_at = clock.monotonic()  # when the last renewal of the leases was asked for, or this ledger opened
         self.gates = GateRules(breaker or Breaker(), audit)
         self.poison_claims = poison_claims
         self.suspects = Suspects(poison_claims - 1)
@@ -141,12 +143,26 @@ class Ledger:
         """Wait until every duplicate answered so far is counted and audited."""
         await asyncio.gather(*self._noting, return_exceptions=True)
 
+    def may_claim(self) -> bool:
+        """Tell whether no other process can hold this one for dead: it holds its lock, and its epoch was open after it took it."""
+        return self.ownership.alone or (self.ownership.is_held() and self.ownership.term == self.term)
+
+    def may_call(self, claimed: float, seconds: float) -> bool:
+        """Tell whether a call of so many seconds ends while nobody else may take its effect.
+
+        `claimed`: when its claim was asked for, in seconds of `clock.monotonic`.
+        """
+        lease_ends = max(claimed, self.renewed_at) + self.lease_ms / 1000
+        return self.ownership.alone or (self.may_claim() and self.clock.monotonic() + seconds < lease_ends)
+
     async def claim_operations(self, limit: int, *, source: str | None = None) -> list[Operation]:
         """Claim due operations, at most one per lane (the oldest unfinished one of its quote). Returns [] when nothing is due.
 
         With `source` only operations of that source are claimed. The order within a lane holds regardless.
         """
         now, epoch = self.clock.now_ms(), self._claiming_epoch()
+        if not self.may_claim():
+            return []
 
         def work(tx: Tx) -> list[Operation]:
             claimed = take_operations(tx, now, self.suspects, limit, source=source, epoch=epoch, lease_until=now + self.lease_ms)
@@ -364,6 +380,8 @@ class Ledger:
         their class fail as expired instead; `follow` decides their follow-ups. With `expires` false nothing expires.
         """
         now, epoch = self.clock.now_ms(), self._claiming_epoch()
+        if not self.may_claim():
+            return []
 
         def work(tx: Tx) -> tuple[list[Effect], list[Effect], list[DeadNotice]]:
             claimed, expired, dropped = take_effects(

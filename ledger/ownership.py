@@ -15,6 +15,8 @@ class Ownership(Protocol):
     """View of one replica: its own lock, and the signs of life of the others."""
 
     name: str
+    alone: bool  # no other process claims at the same time
+    term: int  # grows whenever the lock is taken again: the epoch may have been closed as dead in between
 
     def is_held(self) -> bool:
         """Return true while this replica holds its lock. While false, no claim and no outside call begins."""
@@ -45,7 +47,9 @@ class SoleOwner:
     """Ownership of the only replica: its lock is released when its process ends, and taken by no other before."""
 
     __slots__ = ()
-    name = MAIN
+    name: str = MAIN
+    alone: bool = True
+    term: int = 0
 
     def is_held(self) -> bool:
         """Return true."""

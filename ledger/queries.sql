@@ -15,11 +15,12 @@ WHERE ended_at IS NULL AND epoch <> :epoch AND (replica = :replica OR role = 'cl
 -- name: end_epoch
 UPDATE epochs SET ended_at = :now, end_reason = :reason WHERE epoch = :epoch AND ended_at IS NULL;
 
+-- name: end_dead_epoch
+-- PostgreSQL asks once more whether its replica holds its lock.
+UPDATE epochs SET ended_at = :now, end_reason = 'died' WHERE epoch = :epoch AND ended_at IS NULL RETURNING replica;
+
 -- name: see_epoch
 UPDATE epochs SET seen_at = :now WHERE epoch = :epoch AND ended_at IS NULL RETURNING epoch;
-
--- name: live_epochs
-SELECT epoch FROM epochs WHERE ended_at IS NULL;
 
 -- name: last_epochs
 SELECT * FROM epochs ORDER BY epoch DESC LIMIT :limit;
@@ -172,6 +173,13 @@ SELECT id, correlation_id, actor FROM operations WHERE replaces_id = :id;
 
 -- name: operations_in_progress
 SELECT * FROM operations WHERE state = 'in_progress' ORDER BY +id; -- +: by the index of the few, not through all rows
+
+-- name: abandoned_operations
+-- Those of epochs that have ended.
+SELECT * FROM operations WHERE state = 'in_progress' AND epoch NOT IN (SELECT epoch FROM epochs WHERE ended_at IS NULL) ORDER BY +id;
+
+-- name: lapsed_operations
+SELECT * FROM operations WHERE state = 'in_progress' AND epoch <> :epoch AND lease_until < :now ORDER BY +id;
 
 -- name: renew_operation_leases
 UPDATE operations SET lease_until = :lease_until WHERE state = 'in_progress' AND epoch = :epoch;
@@ -405,12 +413,25 @@ RETURNING *;
 -- name: effects_in_flight
 SELECT * FROM effects WHERE state = 'in_flight' ORDER BY +id;
 
+-- name: abandoned_effects
+SELECT * FROM effects WHERE state = 'in_flight' AND epoch NOT IN (SELECT epoch FROM epochs WHERE ended_at IS NULL) ORDER BY +id;
+
+-- name: lapsed_effects
+SELECT * FROM effects WHERE state = 'in_flight' AND epoch <> :epoch AND lease_until < :now ORDER BY +id;
+
 -- name: in_flight_of_class
 SELECT count(*) AS busy FROM effects WHERE state = 'in_flight' AND class = :class;
 
 -- name: in_flight_of_family
 SELECT count(*) AS busy FROM effects
 WHERE state = 'in_flight' AND (class = :family OR class > :family || '.' AND class < :family || '/');
+
+-- name: lapsed_claim
+-- Whether any replica but this one has let a lease lapse.
+SELECT 1 AS one FROM operations WHERE state = 'in_progress' AND epoch <> :epoch AND lease_until < :now
+UNION ALL
+SELECT 1 FROM effects WHERE state = 'in_flight' AND epoch <> :epoch AND lease_until < :now
+LIMIT 1;
 
 -- name: renew_effect_leases
 UPDATE effects SET lease_until = :lease_until WHERE state = 'in_flight' AND epoch = :epoch;

@@ -96,15 +96,26 @@ async def take_back(ledger: Ledger, *, answer: AnswerDecision = no_answer, follo
     _epoch(ledger)
 
     def work(tx: Tx, answer: AnswerDecision, follow: FollowUpDecision) -> tuple[Recovered, list[DeadNotice]]:
-        alive = {row["epoch"] for row in tx.all("live_epochs")}
-        operations = [Operation.of(row) for row in tx.all("operations_in_progress") if row["epoch"] not in alive]
-        effects = [_claimed(row) for row in tx.all("effects_in_flight") if row["epoch"] not in alive]
-        recovered = _take(ledger, tx, now, operations, effects, _DIED, answer, follow)
+        recovered = _take_abandoned(ledger, tx, now, answer, follow)
         _try_logins_again(ledger, tx, now)
         _keep_poison_claims(tx, ledger.poison_claims)
         return recovered
 
     return await _recover(ledger, "take_back", work, answer, follow)
+
+
+async def take_back_dead(
+    ledger: Ledger, epochs: Sequence[int], *, answer: AnswerDecision = no_answer, follow: FollowUpDecision = no_follow_ups
+) -> Recovered:
+    """Close the epochs of processes that are proven dead, and release the claims of closed epochs as `take_back` does."""
+    now = ledger.clock.now_ms()
+
+    def work(tx: Tx, answer: AnswerDecision, follow: FollowUpDecision) -> tuple[Recovered, list[DeadNotice]]:
+        for epoch in sorted(epochs):
+            tx.one("end_dead_epoch", epoch=epoch, now=now)
+        return _take_abandoned(ledger, tx, now, answer, follow)
+
+    return await _recover(ledger, "take_back_dead", work, answer, follow)
 
 
 async def take_back_lapsed(
@@ -113,12 +124,9 @@ async def take_back_lapsed(
     """Release claims of other processes whose lease expired. Their late results are rejected by the newer fence."""
     now, own = ledger.clock.now_ms(), _epoch(ledger)
 
-    def lapsed(row: Any) -> bool:
-        return bool(row["epoch"] != own and row["lease_until"] < now)
-
     def work(tx: Tx, answer: AnswerDecision, follow: FollowUpDecision) -> tuple[Recovered, list[DeadNotice]]:
-        operations = [Operation.of(row) for row in tx.all("operations_in_progress") if lapsed(row)]
-        effects = [_claimed(row) for row in tx.all("effects_in_flight") if lapsed(row)]
+        operations = [Operation.of(row) for row in tx.all("lapsed_operations", epoch=own, now=now)]
+        effects = [_claimed(row) for row in tx.all("lapsed_effects", epoch=own, now=now)]
         return _take(ledger, tx, now, operations, effects, _LAPSED, answer, follow)
 
     return await _recover(ledger, "take_back_lapsed", work, answer, follow)
@@ -146,12 +154,12 @@ async def give_back(ledger: Ledger) -> None:
     def work(tx: Tx) -> None:
         operations = [Operation.of(row) for row in tx.all("operations_in_progress") if row["epoch"] == own]
         effects = [_claimed(row) for row in tx.all("effects_in_flight") if row["epoch"] == own]
-        for operation in operations:
-            ledger.record_operation_attempt(tx, now, operation, "released", _STOPPED)
-            _release_operation(ledger, tx, now, replace(operation, claims=operation.claims - 1), _STOPPED)
+        for operation in operations:  # unless another process has just taken one
+            if _release_operation(ledger, tx, now, replace(operation, claims=operation.claims - 1), _STOPPED):
+                ledger.record_operation_attempt(tx, now, operation, "released", _STOPPED)
         for effect in effects:
-            record_attempt(tx, now, effect, outcome="released", trouble=_STOPPED)
-            _release_effect(ledger, tx, now, replace(effect, claims=effect.claims - 1), _STOPPED)
+            if _release_effect(ledger, tx, now, replace(effect, claims=effect.claims - 1), _STOPPED):
+                record_attempt(tx, now, effect, outcome="released", trouble=_STOPPED)
         tx.one("end_epoch", epoch=own, reason="stopped", now=now)
 
     await ledger.database.write("give_back", work)
@@ -183,6 +191,14 @@ async def _recover(ledger: Ledger, name: str, work: Taking, answer: AnswerDecisi
     return recovered
 
 
+def _take_abandoned(
+    ledger: Ledger, tx: Tx, now: int, answer: AnswerDecision, follow: FollowUpDecision
+) -> tuple[Recovered, list[DeadNotice]]:
+    operations = [Operation.of(row) for row in tx.all("abandoned_operations")]
+    effects = [_claimed(row) for row in tx.all("abandoned_effects")]
+    return _take(ledger, tx, now, operations, effects, _DIED, answer, follow)
+
+
 def _take(
     ledger: Ledger,
     tx: Tx,
@@ -193,7 +209,8 @@ def _take(
     answer: AnswerDecision,
     follow: FollowUpDecision,
 ) -> tuple[Recovered, list[DeadNotice]]:
-    _wake_what_a_clock_left_in_the_future(tx, now)
+    if ledger.ownership.alone:  # otherwise another process may have written it a moment later
+        _wake_what_a_clock_left_in_the_future(tx, now)
     dead: list[DeadNotice] = []
     for operation in operations:
         poison = Trouble("poison", f"The process died {operation.claims} times while executing this command.")
@@ -201,8 +218,7 @@ def _take(
         if _is_poison(ledger, operation) and ledger.fail_in(tx, now, operation, poison, answered):
             dead.append(DeadNotice.of_operation(operation, poison))
             ledger.enqueue_for(tx, now, operation, answer(tx, operation))
-        else:
-            _release_operation(ledger, tx, now, operation, why)
+        elif _release_operation(ledger, tx, now, operation, why):
             ledger.record_operation_attempt(tx, now, operation, "died", why)
     for effect in effects:
         record_attempt(tx, now, effect, outcome="died", trouble=why)
@@ -246,8 +262,9 @@ def _fail_poison_effect(ledger: Ledger, tx: Tx, now: int, effect: Effect) -> Eff
     return buried
 
 
-def _release_operation(ledger: Ledger, tx: Tx, now: int, operation: Operation, why: Trouble) -> None:
-    tx.one(
+def _release_operation(ledger: Ledger, tx: Tx, now: int, operation: Operation, why: Trouble) -> bool:
+    """Release a claimed operation; false when the fence is stale and nothing was changed."""
+    released = tx.one(
         "release_operation",
         id=operation.id,
         fence=operation.fence,
@@ -256,27 +273,34 @@ def _release_operation(ledger: Ledger, tx: Tx, now: int, operation: Operation, w
         category=operation.category,
         now=now,
     )
+    if released is None:
+        return False
     ledger.audit.of_operation(
         tx, now, "operation.released", operation, actor=QUOTEBOT, failure_category=why.category, recovery_action="retry"
     )
+    return True
 
 
-def _release_effect(ledger: Ledger, tx: Tx, now: int, effect: Effect, why: Trouble) -> None:
+def _release_effect(ledger: Ledger, tx: Tx, now: int, effect: Effect, why: Trouble) -> bool:
+    """Release a claimed effect; false when the fence is stale and nothing was changed."""
     guard: dict[str, Any] = {"id": effect.id, "fence": effect.fence, "now": now}
     if effect.semantics == "repeat_once" and effect.maybe_sent and not effect.reconciling:
         # It cannot be reconciled and was interrupted while being repeated: it may arrive twice, not three times.
         error = "It was cut off twice and may have arrived each time, so it is not repeated once more."
-        row = tx.required("drop_effect", **guard, category="uncertain", last_error=error)
-        superseded(tx, ledger.audit, now, Effect.of(row), {"why": error})
-        return
+        row = tx.one("drop_effect", **guard, category="uncertain", last_error=error)
+        if row is not None:
+            superseded(tx, ledger.audit, now, Effect.of(row), {"why": error})
+        return row is not None
     guard |= {"claims": effect.claims, "spent": 0, "next_attempt_at": now, "category": why.category, "last_error": why.error}
     if effect.semantics in ("append", "repeat_once"):
-        tx.one("doubt_effect", **guard)
+        row = tx.one("doubt_effect", **guard)
         event, action = "effect.uncertain", "reconcile"
     else:
-        tx.one("retry_effect", **guard, maybe_sent=1)
+        row = tx.one("retry_effect", **guard, maybe_sent=1)
         event, action = "effect.released", "retry"
-    ledger.audit.of_effect(tx, now, event, effect, failure_category=why.category, recovery_action=action)
+    if row is not None:
+        ledger.audit.of_effect(tx, now, event, effect, failure_category=why.category, recovery_action=action)
+    return row is not None
 
 
 def _try_logins_again(ledger: Ledger, tx: Tx, now: int) -> None:

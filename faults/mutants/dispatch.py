@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from adapters import policies
 from adapters.policies import Policy, RetryDecision
-from faults.mutants.patching import of, patch, put, sql
+from faults.mutants.patching import both, of, patch, put, sql
 from ledger import claims, recovery
 from ledger.intake import Cause, enqueue
 from ledger.ledger import Ledger
@@ -198,8 +198,11 @@ def card_never_redrawn(honest: Any, self: Any, tx: Any, effect: Any) -> Any:
     return replace(owed, effects=tuple(intent for intent in owed.effects if intent.effect_class != effects.CARD))
 
 
-forgets_operations = sql("operations_in_progress", ("state = 'in_progress'", "state = 'in_progress' AND 0"))
-forgets_effects = sql("effects_in_flight", ("state = 'in_flight'", "state = 'in_flight' AND 0"))
+forgets_operations = both(
+    sql("abandoned_operations", ("state = 'in_progress'", "state = 'in_progress' AND 0")),
+    sql("lapsed_operations", ("state = 'in_progress'", "state = 'in_progress' AND 0")),
+)
+forgets_effects = sql("abandoned_effects", ("state = 'in_flight'", "state = 'in_flight' AND 0"))
 
 
 @patch(recovery, "_release_effect")

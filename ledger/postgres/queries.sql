@@ -120,3 +120,31 @@ WHERE e.id = :id AND e.next_attempt_at <= :now AND e.claims >= :suspect_claims
       AND (head.not_before IS NULL OR head.not_before <= :now OR head.next_attempt_at <= :now)
     ORDER BY head.id LIMIT 1)
 FOR UPDATE OF e SKIP LOCKED;
+
+-- name: end_dead_epoch
+-- The keys are those of ledger/postgres/replicas.py.
+UPDATE epochs SET ended_at = :now, end_reason = 'died'
+WHERE epoch = :epoch AND ended_at IS NULL AND NOT EXISTS (
+  SELECT 1 FROM pg_catalog.pg_locks AS l
+  WHERE l.locktype = 'advisory' AND l.granted AND l.classid = 6451060 AND l.objsubid = 2
+    AND l.objid::bigint = hashtext(epochs.replica)::bigint & 4294967295
+    AND l.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = current_database()))
+RETURNING replica;
+
+-- name: abandoned_operations
+-- A late worker that is just settling a row finishes first, and the row is then in another state.
+SELECT * FROM operations
+WHERE state = 'in_progress' AND epoch NOT IN (SELECT epoch FROM epochs WHERE ended_at IS NULL)
+ORDER BY id FOR NO KEY UPDATE;
+
+-- name: lapsed_operations
+-- A row that its owner is just settling or renewing is passed over.
+SELECT * FROM operations WHERE state = 'in_progress' AND epoch <> :epoch AND lease_until < :now ORDER BY id FOR NO KEY UPDATE SKIP LOCKED;
+
+-- name: abandoned_effects
+SELECT * FROM effects
+WHERE state = 'in_flight' AND epoch NOT IN (SELECT epoch FROM epochs WHERE ended_at IS NULL)
+ORDER BY id FOR NO KEY UPDATE;
+
+-- name: lapsed_effects
+SELECT * FROM effects WHERE state = 'in_flight' AND epoch <> :epoch AND lease_until < :now ORDER BY id FOR NO KEY UPDATE SKIP LOCKED;

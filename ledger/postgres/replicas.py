@@ -47,9 +47,10 @@ _HELD: Final = (
     f"WHERE locktype = 'advisory' AND granted AND classid = {BOT_LOCK} AND objsubid = 2 AND {_HERE}"
 )
 _OTHERS: Final = f"SELECT count(*) FROM ({_HELD}) AS held (key) WHERE key <> hashtext(%s)::bigint & 4294967295"  # noqa: S608 -- as above
-_OPEN: Final = (
-    "SELECT epoch, hashtext(replica)::bigint & 4294967295, replica, seen_at FROM epochs WHERE role = 'bot' AND ended_at IS NULL"
-)
+_OPEN: Final = """
+SELECT epoch, hashtext(replica)::bigint & 4294967295, replica, extract(epoch FROM clock_timestamp()) * 1000 - seen_at
+FROM epochs WHERE role = 'bot' AND ended_at IS NULL
+"""
 # For how long the server has surely taken writes: a promotion or a recovery makes a checkpoint, which is of the new timeline.
 _SETTLED: Final = """
 SELECT CASE WHEN substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) = lpad(upper(to_hex(timeline_id)), 8, '0')
@@ -70,7 +71,7 @@ class OpenEpoch(NamedTuple):
     epoch: int
     key: int
     replica: str
-    seen_at: int
+    silent_ms: float  # since its last sign of life
 
 
 class FreeLocks:
@@ -139,8 +140,8 @@ class LockSearch:
         return f"SELECT pg_try_advisory_lock_shared({BOT_LOCK}) AND pg_try_advisory_lock({BOT_LOCK}, hashtext('{name}'))"
 
     def _may_take(self, session: Session) -> bool:
-        alive_after = self._clock.now_ms() - self._lease_ms
-        alive = [each for each in open_epochs(session) if self._name in (None, each.replica) and each.seen_at > alive_after]
+        mine = [each for each in open_epochs(session) if self._name in (None, each.replica)]
+        alive = [each for each in mine if each.silent_ms < self._lease_ms]
         held = held_keys(session)
         if not alive or any(each.key in held for each in alive):
             self._free.forget()
@@ -160,6 +161,8 @@ class ReplicaLock:
 
     def __init__(self, name: str, session: Session, search: LockSearch, clock: Clock) -> None:
         self.name = name
+        self.alone = False
+        self.term = 0  # grows with each new session
         self._search = search
         self._clock = clock
         self._session = session
@@ -234,6 +237,7 @@ class ReplicaLock:
         session = self._search.take()
         if session is not None:
             self._session, self._connected_at = session, self._clock.monotonic()
+            self.term += 1
         return session
 
 

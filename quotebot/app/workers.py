@@ -10,6 +10,7 @@ import contextlib
 import random
 import socket
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
@@ -18,6 +19,7 @@ from ledger import recovery
 from ledger.audit.anchors import keep_anchors
 from ledger.audit.verification import require_tail
 from ledger.clock import Clock, SystemClock
+from ledger.leases import Leases
 from ledger.ledger import Ledger
 from ledger.measures import fold
 from ledger.ownership import SoleOwner
@@ -69,6 +71,9 @@ PENDING_SECONDS: Final = 1.0
 MEASURES_SECONDS: Final = 60.0
 RETENTION_SECONDS: Final = 3600.0
 RETENTION_FIRST_SECONDS: Final = 60.0  # after the backlog of a start
+RENEWAL_SECONDS_MAX: Final = 10.0  # of several replicas: one that was taken for dead learns it soon
+REAP_SECONDS: Final = 1.0
+LAPSED_SECONDS: Final = 2.0
 APPROVERS_SECONDS: Final = 600.0
 APPROVERS_FIRST_SECONDS: Final = 2.0  # after what was due at a start, such as reminders
 ARTEFACTS_SECONDS: Final = 3600.0
@@ -125,20 +130,13 @@ async def start_core(
     stack.push_async_callback(database.close)
     await require_tail(database, audit.keyring)
     owner = owner or SoleOwner()
-    epoch = await recovery.begin_epoch(
-        database,
-        ports.clock.now_ms(),
-        role="bot",
-        build=__version__,
-        alone=isinstance(owner, SoleOwner),
-        replica=owner.name,
-        host=socket.gethostname(),
-    )
+    begin = partial(recovery.begin_epoch, database, role="bot", build=__version__, alone=owner.alone, replica=owner.name)
+    begin_epoch = partial(begin, host=socket.gethostname())
     ledger = Ledger(
         database,
         ports.clock,
         audit,
-        epoch=epoch,
+        epoch=await begin_epoch(ports.clock.now_ms()),
         ownership=owner,
         pin=store.head_version,
         on_dead=log_dead_letter,
@@ -147,7 +145,8 @@ async def start_core(
     )
     await _tell_of_a_restore(database)
     await _rest_after_deaths(database, ports.clock, stop, owner.name)
-    recovered = await recovery.take_back(ledger, answer=_poison_answer(ports.clock), follow=_follow(ports.clock))
+    answer, follow = _poison_answer(ports.clock), _follow(ports.clock)
+    recovered = await recovery.take_back(ledger, answer=answer, follow=follow)
     log.info("bot.recovered", operations=recovered.operations, effects=recovered.effects, poisoned=recovered.poisoned)
     outside = await ports.outside(stack, settings)
     await asyncio.to_thread(outside.adapters.artefacts.sweep)
@@ -164,7 +163,8 @@ async def start_core(
     guard = ClockGuard(ledger, outside.adapters.slack.ask_time)
     await guard.begin()
     metrics.watch_clock(lambda: guard.suspension is not None)
-    workers = Workers(ledger, performer, directory, rules, settings, ports, metrics, precedence, sweep, guard)
+    leases = Leases(ledger, lambda: begin_epoch(ports.clock.now_ms()), answer=answer, follow=follow)
+    workers = Workers(ledger, performer, directory, rules, settings, ports, metrics, precedence, sweep, guard, leases)
     if settings.ledger_url is not None:
         metrics.watch_replicas(lambda: workers.replicas, owner.is_held)
     stack.push_async_callback(ledger.noted)
@@ -214,6 +214,7 @@ class Workers:
         precedence: Precedence,
         sweep: ArtefactSweep,
         guard: ClockGuard,
+        leases: Leases,
     ) -> None:
         self._ledger = ledger
         lines = matrix(settings)
@@ -239,7 +240,7 @@ class Workers:
             precedence=precedence,
             trusted=guard.trusted,
         )
-        shared = not isinstance(ledger.ownership, SoleOwner)
+        shared = not ledger.ownership.alone
         jobs = (
             [
                 Job("clock", LOOK_SECONDS, guard.look),
@@ -247,10 +248,11 @@ class Workers:
                 Job(
                     "approvers", APPROVERS_SECONDS, lambda: follow_role_changes(ledger, rules), APPROVERS_FIRST_SECONDS, leader=True
                 ),
-                *_jobs(ledger, settings, ports, metrics, lambda: directory.home),
+                *_jobs(ledger, settings, metrics, lambda: directory.home),
             ],
             [Job("holders", HOLDERS_SECONDS, lambda: check_holders(ledger, directory, rules), HOLDERS_FIRST_SECONDS, leader=True)],
             _long_jobs(ledger, settings, ports.clock, sweep, guard),
+            _claim_jobs(leases, settings.lease_seconds, alone=ledger.ownership.alone),
         )
         self._housekeepers = [
             Housekeeper(some, ports.clock, leads=ledger.ownership.leads if shared else None, poll_seconds=ports.poll_seconds)
@@ -324,11 +326,9 @@ def _long_jobs(ledger: Ledger, settings: Settings, clock: Clock, sweep: Artefact
     ]
 
 
-def _jobs(ledger: Ledger, settings: Settings, ports: Ports, metrics: Metrics, home: Callable[[], str | None]) -> list[Job]:
+def _jobs(ledger: Ledger, settings: Settings, metrics: Metrics, home: Callable[[], str | None]) -> list[Job]:
     """Return the short housekeeping jobs with their intervals."""
     holders = {user for users in settings.approvers.values() for user in users}
-    renewal_seconds = settings.lease_seconds / LEASES_PER_LIFE
-    answer, follow = _poison_answer(ports.clock), _follow(ports.clock)
     ops_channel = settings.ops_channel
     letters = (
         []
@@ -341,8 +341,18 @@ def _jobs(ledger: Ledger, settings: Settings, ports: Ports, metrics: Metrics, ho
         Job("tend", TEND_SECONDS, ledger.database.tend),
         Job("metrics", PAGE_SECONDS, lambda: asyncio.to_thread(write_page, metrics, settings.data_dir)),
         Job("anchors", TEND_SECONDS, lambda: keep_anchors(ledger, settings.data_dir), leader=True),
-        Job("renew_leases", renewal_seconds, lambda: recovery.renew_leases(ledger)),
-        Job("take_back_lapsed", renewal_seconds, lambda: recovery.take_back_lapsed(ledger, answer=answer, follow=follow)),
+    ]
+
+
+def _claim_jobs(leases: Leases, lease_seconds: float, *, alone: bool) -> list[Job]:
+    """Return the upkeep of claims, which waits for no other job."""
+    renewal_seconds = lease_seconds / LEASES_PER_LIFE
+    if alone:
+        return [Job("renew_leases", renewal_seconds, leases.renew), Job("take_back_lapsed", renewal_seconds, leases.take_lapsed)]
+    return [
+        Job("renew_leases", min(renewal_seconds, RENEWAL_SECONDS_MAX), leases.renew),
+        Job("reap", REAP_SECONDS, leases.reap),
+        Job("take_back_lapsed", LAPSED_SECONDS, leases.take_lapsed),
     ]
 
 

@@ -129,6 +129,7 @@ class Dispatcher:
         free = {name: math.ceil(line.concurrency / self.replicas) - busy[name] for name, line in self._matrix.lines.items()}
         slots = {name: min(most, number) for name, number in free.items() if number > 0}
         self._claimed_at = self._ledger.clock.now_ms()
+        asked = self._ledger.clock.monotonic()
         self._full = frozenset(free)  # a slot freed during the claim is not in `free`
         effects = await self._claim(slots)
         taken = Counter(effect.effect_class for effect in effects)
@@ -137,7 +138,7 @@ class Dispatcher:
         self._full = frozenset(name for name, number in free.items() if taken[name] >= number or family(name) in full)
         self._took_all = all(number < slots[name] or name in self._full for name, number in taken.items())
         for effect in effects:
-            task = asyncio.create_task(self._attempt(effect))
+            task = asyncio.create_task(self._attempt(effect, asked))
             self._running[task] = effect.effect_class
             task.add_done_callback(self._finished)
         return len(effects)
@@ -173,7 +174,8 @@ class Dispatcher:
         if self._failure is not None or effect_class in self._full:  # a slot is free again
             self._ledger.effects_changed.set()
 
-    async def _attempt(self, effect: Effect) -> None:
+    async def _attempt(self, effect: Effect, claimed: float) -> None:
+        """Perform a claimed effect and settle it. `claimed` is when its claim was asked for (seconds of the monotonic clock)."""
         policy = self._matrix.of(effect.effect_class)
         with structlog.contextvars.bound_contextvars(
             correlation_id=effect.correlation_id,
@@ -188,7 +190,10 @@ class Dispatcher:
             CALL_SECONDS.set(policy.timeout_seconds)  # each attempt is a task with a context of its own
             began = self._ledger.clock.now_ms()
             try:
-                settlement = await self._try(effect, policy)
+                if self._ledger.may_call(claimed, policy.timeout_seconds + OVERRUN_SECONDS):
+                    settlement = await self._try(effect, policy)
+                else:
+                    settlement = _not_begun(effect)
             except StaleFenceError:
                 log.warning("effect.late_step")
                 return
@@ -295,6 +300,13 @@ class Dispatcher:
         if effect.reconciling or judged is RetryDecision.UNCERTAIN:
             return Uncertain(trouble, delay_ms, spent=spent, hold_until=hold_until)
         return Retry(trouble, delay_ms, spent=spent, hold_until=hold_until)
+
+
+def _not_begun(effect: Effect) -> Settlement:
+    """Return the settlement for an effect that another replica may soon take: its call could end after that."""
+    trouble = Trouble(Failure.TRANSIENT.value, _("Too little time was left for the call, so it was not made."), asked=False)
+    again = Uncertain if effect.reconciling else Retry
+    return again(trouble, delay_ms=round(POLL_SECONDS * 1000), spent=False)
 
 
 def _step_unwritten(effect: Effect, error: NotRecorded) -> Settlement:

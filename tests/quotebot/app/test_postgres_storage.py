@@ -113,8 +113,10 @@ async def storage_of_a_living_bot(url: str, tmp_path: Path, clock: ManualClock) 
     async with open_ledger(Settings(_env_file=None, data_dir=tmp_path / "bot", ledger_url=url)):
         pass
     with psycopg.connect(url) as shell:
-        epoch = "INSERT INTO epochs (role, pid, build, started_at, seen_at) VALUES ('bot', 1, '1', %s, %s)"
-        shell.execute(epoch, (clock.now_ms(), clock.now_ms()))
+        shell.execute(
+            "INSERT INTO epochs (role, pid, build, started_at, seen_at) "
+            "SELECT 'bot', 1, '1', now, now FROM (SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now) AS server"
+        )
     return PostgresStorage(url, None, tmp_path / "marker", lease_seconds=LEASE_SECONDS, clock=clock)
 
 

@@ -9,6 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 from adapters.failures import AdapterError, Failure
 from adapters.policies import POLICIES
 from adapters.slack.errors import unreadable
+from quotebot.dispatch.dispatcher import OVERRUN_SECONDS
 from tests.quotebot.deeds import DONE, Round, lost, transient
 
 if TYPE_CHECKING:
@@ -267,3 +268,20 @@ async def test_an_answer_that_slack_would_refuse_wherever_it_went_is_a_dead_lett
     play.performer.sends.append(refused(Failure.VALIDATION))
     await play.step()
     assert (play.row()["state"], play.row()["category"], len(play.performer.sent)) == ("failed", "validation", 1)
+
+
+async def test_call_that_could_outlast_its_claim_is_not_made(play: Round, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[float, float]] = []
+
+    def may_call(claimed: float, seconds: float) -> bool:
+        asked.append((claimed, seconds))
+        return len(asked) > 1
+
+    monkeypatch.setattr(bench.ledger, "may_call", may_call)
+    await play.owe("crm.create")
+    play.performer.sends.append(DONE)
+    await play.step()
+    assert (play.state(), play.row()["maybe_sent"], play.delay()) == (("pending", 0), 0, 1_000)
+    await play.next_step()
+    assert play.state() == ("delivered", 1)
+    assert asked[0] == (bench.clock.monotonic() - 1, POLICIES["crm.create"].timeout_seconds + OVERRUN_SECONDS)

@@ -17,7 +17,7 @@ from ledger.ledger import no_follow_ups
 from ledger.operator.dead_letters import DeadLetter
 from ledger.records import Trouble
 from quotebot.app.installation import dead_letters, open_ledger
-from quotebot.app.workers import Ports, _jobs
+from quotebot.app.workers import _jobs
 from quotebot.execution.executor import Executor
 from quotebot.jobs.announcements import announce
 from quotebot.jobs.maintenance import forget
@@ -346,7 +346,7 @@ def test_a_command_too_long_for_the_form_is_left_to_the_terminal() -> None:
 
 @pytest.mark.parametrize(("channel", "runs"), [(None, False), ("C0OPS", True)])
 def test_dead_letters_are_announced_only_if_a_channel_is_configured(bench: Bench, channel: str | None, runs: bool) -> None:  # noqa: FBT001 -- a case
-    jobs = _jobs(bench.ledger, Settings(_env_file=None, ops_channel=channel), Ports(clock=bench.clock), Metrics(), lambda: None)
+    jobs = _jobs(bench.ledger, Settings(_env_file=None, ops_channel=channel), Metrics(), lambda: None)
     assert ("letters" in {job.name for job in jobs}) == runs
 
 

@@ -1,0 +1,208 @@
+"""Tests of several replicas on one ledger on PostgreSQL: their locks, and two that take the same claims at one time."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextlib import asynccontextmanager, closing
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+
+from ledger.ledger import Ledger
+from ledger.postgres import replicas
+from ledger.postgres.replicas import FreeLocks, LockSearch
+from ledger.records import Delivered, FollowUps
+from ledger.recovery import Recovered, begin_epoch, take_back_dead, take_back_lapsed
+from tests.ledger.parts import AUDIT, ManualClock, applied, intent, request, sure
+from tests.rig import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from ledger.database import Tx
+    from ledger.records import Effect
+    from tests.ledger.postgres.places import PostgresPlace
+
+LEASE = 120_000
+
+
+@pytest.fixture
+def engine_name() -> str:
+    return "postgres"
+
+
+@asynccontextmanager
+async def process(place: PostgresPlace, clock: ManualClock, name: str) -> AsyncIterator[Ledger]:
+    """Yield the ledger of one of several bots."""
+    database = await place.open(clock)
+    epoch = await begin_epoch(database, clock.now_ms(), role="bot", build="1.0", alone=False, replica=name)
+    try:
+        yield Ledger(database, clock, AUDIT, epoch=epoch)
+    finally:
+        await database.close()
+
+
+async def owe(ledger: Ledger, *classes: str) -> list[Effect]:
+    """Execute a command with these effects, and claim them."""
+    await ledger.reserve(request())
+    await ledger.execute(sure(await ledger.claim_operation()), applied(*(intent(each, "keyed") for each in classes)))
+    return await ledger.claim_effects(dict.fromkeys(classes, 1))
+
+
+# --------------------------------------------------------------------------------------------------- proof of a death
+
+
+def test_lock_that_stays_free_proves_a_death_and_one_taken_again_does_not() -> None:
+    clock = ManualClock()
+    locks = FreeLocks(clock)
+    assert locks.dead([1, 2], 5, settled=True) == []
+    clock.advance(1_900)
+    assert locks.dead([1, 2], 5, settled=True) == []
+    assert locks.dead([1], 5, settled=True) == []  # the other has its lock again
+    clock.advance(100)
+    assert locks.dead([1, 2], 5, settled=True) == [1]
+
+
+def test_free_lock_proves_nothing_soon_after_a_failover() -> None:
+    clock = ManualClock()
+    locks = FreeLocks(clock)
+    locks.dead([1], 5, settled=True)
+    clock.advance(10_000)
+    assert locks.dead([1], 6, settled=False) == [], "another timeline: all sessions have ended"
+    clock.advance(14_900)
+    assert locks.dead([1], 6, settled=False) == []
+    clock.advance(100)
+    assert locks.dead([1], 6, settled=False) == [1]
+
+
+def test_free_lock_proves_nothing_to_one_that_has_not_looked_meanwhile() -> None:
+    clock = ManualClock()
+    locks = FreeLocks(clock)
+    locks.dead([1], 5, settled=True)
+    clock.advance(10_000)
+    locks.forget()
+    assert locks.dead([1], 5, settled=True) == []
+
+
+# -------------------------------------------------------------------------------------------------------------- locks
+
+
+def search(place: PostgresPlace, name: str | None, clock: ManualClock | None = None) -> LockSearch:
+    """Return the attempts of a process on this database."""
+    return LockSearch(place.address, name, LEASE, clock or ManualClock())
+
+
+def test_replicas_of_different_names_run_side_by_side_and_those_of_one_name_do_not(place: PostgresPlace) -> None:
+    with closing(sure(search(place, "one").hold())), closing(sure(search(place, "other").hold())):
+        assert search(place, "one").hold() is None
+        assert search(place, None).hold() is None, "a process that works while no bot runs"
+
+
+def test_no_replica_starts_while_a_process_works_alone(place: PostgresPlace) -> None:
+    with closing(sure(search(place, None).hold())):
+        assert search(place, "one").hold() is None
+
+
+async def test_death_of_a_replica_is_proven_and_another_leads(
+    place: PostgresPlace, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replicas, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(replicas, "SETTLED_SECONDS", 0.0)
+    one = sure(search(place, "one", clock).hold())
+    await eventually(one.leads, "one to lead")
+    with closing(sure(search(place, "other", clock).hold())) as other:
+        async with process(place, clock, "one") as dying, process(place, clock, "other") as living:
+            await eventually(lambda: other._count == 2, "the other to see both")
+            clock.advance(60_000)
+            await eventually(other.is_held, "a look")
+            assert (await other.dead_epochs(), await other.leads()) == ([], False)
+            ended = await take_back_dead(living, [dying.epoch or 0])
+            assert (ended, epochs(place)) == (Recovered(0, 0, 0), [None, None]), "its lock is held, so it is not dead"
+            one.close()
+            await eventually(other.leads, "the other to lead")
+            await eventually(lambda: other._count == 1, "the other to see itself alone")
+            assert await other.dead_epochs() == []
+            clock.advance(1_900)
+            await asyncio.sleep(0.05)
+            assert await other.dead_epochs() == []
+            await eventually(lambda: look_later(other, clock, dying.epoch), "the proof")
+            await take_back_dead(living, await other.dead_epochs())
+            assert epochs(place) == ["died", None]
+
+
+async def look_later(lock: replicas.ReplicaLock, clock: ManualClock, epoch: int | None) -> bool:
+    """Let half a second pass, and tell whether that epoch is proven dead."""
+    clock.advance(500)
+    return await lock.dead_epochs() == [epoch]
+
+
+def epochs(place: PostgresPlace) -> list[str | None]:
+    return [row["end_reason"] for row in place.shell().execute("SELECT end_reason FROM epochs ORDER BY epoch")]
+
+
+async def test_lost_lock_is_taken_again_in_a_new_term(place: PostgresPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replicas, "LOOK_SECONDS", 0.01)
+    with closing(sure(search(place, "one").hold())) as lock:
+        place.shell().execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE '% replica one %'"
+        )
+        await eventually(lambda: lock.term == 1, "another session")
+        assert search(place, "one").hold() is None
+
+
+async def test_lock_without_an_answer_of_the_server_counts_as_lost(place: PostgresPlace, clock: ManualClock) -> None:
+    with closing(sure(search(place, "one", clock).hold())) as lock:
+        assert lock.is_held()
+        lock._closing.set()  # no more looks
+        lock._thread.join()
+        clock.advance(2_000)
+        assert not lock.is_held()
+
+
+# ------------------------------------------------------------------------------------------- two processes at one time
+
+
+async def test_two_replicas_that_reap_at_one_time_take_each_claim_back_once(place: PostgresPlace, clock: ManualClock) -> None:
+    async with process(place, clock, "one") as one, process(place, clock, "two") as two, process(place, clock, "dead") as dead:
+        await owe(dead, "crm.create", "crm.update", "slack.card")
+        taken = await asyncio.gather(*(take_back_dead(ledger, [dead.epoch or 0]) for ledger in (one, two)))
+    assert sum(each.effects for each in taken) == 3
+    attempts = place.shell().execute("SELECT outcome FROM attempts WHERE effect_id IS NOT NULL")
+    assert [row["outcome"] for row in attempts] == ["died"] * 3
+    released = place.shell().execute("SELECT 1 FROM audit_events WHERE event_type = 'effect.released'")
+    assert len(released) == 3
+
+
+async def test_result_that_is_just_being_recorded_is_kept_and_its_claim_not_taken_back(
+    place: PostgresPlace, clock: ManualClock
+) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def decide(_: Tx, __: Effect) -> FollowUps:
+        begun.set()
+        go_on.wait(0.8)  # the server ends a transaction that is idle for a second
+        return FollowUps()
+
+    async with process(place, clock, "one") as one, process(place, clock, "late") as late:
+        (effect,) = await owe(late, "crm.create")
+        settling = asyncio.create_task(late.settle(effect, Delivered("a01", {}), decide))
+        await asyncio.to_thread(begun.wait)
+        reaping = asyncio.create_task(take_back_dead(one, [late.epoch or 0]))
+        await asyncio.wait([reaping], timeout=0.2)
+        assert not reaping.done()
+        go_on.set()
+        assert (await reaping, sure(await settling).state) == (Recovered(0, 0, 0), "delivered")
+
+
+async def test_lease_that_is_just_being_renewed_is_not_taken_for_lapsed(place: PostgresPlace, clock: ManualClock) -> None:
+    async with process(place, clock, "one") as one, process(place, clock, "other") as other:
+        (effect,) = await owe(other, "crm.create")
+        clock.advance(LEASE + 1)
+        with psycopg.connect(place.address) as renewing:
+            renewing.execute("UPDATE effects SET lease_until = lease_until + 120000 WHERE id = %s", (effect.id,))
+            assert await take_back_lapsed(one) == Recovered(0, 0, 0)
+        assert await take_back_lapsed(one) == Recovered(0, 0, 0)
+        clock.advance(LEASE)
+        assert await take_back_lapsed(one) == Recovered(0, 1, 0)
