@@ -14,10 +14,11 @@ import sqlite3
 from collections import Counter
 from contextlib import closing
 from decimal import Decimal
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from faults.checks import audit, authority, business, claims, effects, identity, lifecycle, quiescence
-from faults.checks.evidence import NOBODY, ClientRecord, Facts, House, Outside
+from faults.checks.evidence import NOBODY, ClientRecord, Facts, House, Outside, read_document
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -131,10 +132,21 @@ def _asked(check: Callable[[Facts], Iterator[str]], facts: Facts) -> Iterator[st
         yield f"it cannot be judged: {type(error).__name__}: {error}"
 
 
-def house_of(folder: Path, *, approvers: Mapping[str, Sequence[str]] | None = None, clock_back_ms: int = 0) -> House:
-    """Return what the bot's data folder contains about the installation: its audit keys and the location of its files."""
+def house_of(
+    folder: Path,
+    *,
+    approvers: Mapping[str, Sequence[str]] | None = None,
+    clock_back_ms: int = 0,
+    document: Callable[[str], bytes | None] | None = None,
+) -> House:
+    """Return what the bot's data folder contains about the installation: its audit keys, and its documents unless given."""
     keys = [bytes.fromhex(path.read_text("ascii").strip()) for path in sorted(folder.glob(KEY_FILES))]
-    return House({hashlib.sha256(key).hexdigest()[:KEY_NAME_DIGITS]: key for key in keys}, folder, approvers, clock_back_ms)
+    return House(
+        {hashlib.sha256(key).hexdigest()[:KEY_NAME_DIGITS]: key for key in keys},
+        document or partial(read_document, folder),
+        approvers,
+        clock_back_ms,
+    )
 
 
 async def exactly_once(deal: Deal) -> None:
@@ -150,7 +162,7 @@ async def violations_of(deal: Deal) -> list[str]:
 
     def found() -> list[str]:
         with closing(deal.content()) as ledger:
-            return violations(ledger, outside, house=house_of(deal.data_dir))
+            return violations(ledger, outside, house=house_of(deal.data_dir, document=deal.document))
 
     return await asyncio.to_thread(found)
 

@@ -56,12 +56,12 @@ def files_match(facts: Facts) -> Iterator[str]:
             file = shared.get(effect["external_ref"])
             if file is not None and file["sha256"] != loaded(effect["payload"]).get("sha256"):
                 yield f"the file {effect['external_ref']} in Slack is not the rendered one"
-        if effect["class"] == "pdf.render" and effect["state"] == "delivered" and facts.house.folder is not None:
+        if effect["class"] == "pdf.render" and effect["state"] == "delivered" and facts.house.document is not None:
             sha256 = loaded(effect["result"]).get("sha256", "")
-            path = facts.house.folder / "artefacts" / f"{sha256}.pdf"
-            if not path.is_file():
+            content = facts.house.document(sha256)
+            if content is None:
                 yield f"effect {effect['id']} rendered {sha256[:12]}; there is no such file"
-            elif hashlib.sha256(path.read_bytes()).hexdigest() != sha256:
+            elif hashlib.sha256(content).hexdigest() != sha256:
                 yield f"the stored file {sha256[:12]} is damaged"
 
 

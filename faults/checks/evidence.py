@@ -58,15 +58,21 @@ class ClientRecord:
 
 @dataclass(frozen=True, slots=True)
 class House:
-    """The installation: the audit's keys by id, the bot's data folder, the holders of each role. None or empty: not known.
+    """The installation: the audit's keys by id, its documents by SHA-256, the holders of each role. None or empty: not known.
 
     `clock_back_ms` is how far the bot's clock was set back in total; measured waits may seem shorter by that amount.
     """
 
     keys: Mapping[str, bytes] = field(default_factory=dict)
-    folder: Path | None = None
+    document: Callable[[str], bytes | None] | None = None
     approvers: Mapping[str, Sequence[str]] | None = None
     clock_back_ms: int = 0
+
+
+def read_document(folder: Path, sha256: str) -> bytes | None:
+    """Return the content of a document in a bot's data folder, or None."""
+    path = folder / "artefacts" / f"{sha256}.pdf"
+    return path.read_bytes() if path.is_file() else None
 
 
 NOBODY: Final = Outside([], [], {}, [])

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import aiohttp
 
+from faults.checks.evidence import read_document
 from faults.harness.bot import PLAN_VARIABLE, KillPlan
 from faults.harness.fork_server import QUOTEBOT, Order, Spawned, shared_fork_server
 from faults.harness.fresh import lay
@@ -167,6 +168,15 @@ class Deal:
         from faults.lab.ledgers import in_sqlite  # noqa: PLC0415 -- as above
 
         return in_sqlite(self.database)
+
+    def document(self, sha256: str) -> bytes | None:
+        """Return a stored document, or None; blocks."""
+        if self.database is None:
+            return read_document(self.data_dir, sha256)
+        from faults.lab.ledgers import read_database  # noqa: PLC0415 -- as above
+
+        rows = read_database(self.database, f"SELECT bytes FROM artefact_blobs WHERE sha256 = '{sha256}'")  # noqa: S608 -- hexadecimal
+        return rows[0]["bytes"] if rows else None
 
     async def settled(self) -> None:
         """Wait until nothing is under way: every operation finished, every effect delivered, dead or superseded."""

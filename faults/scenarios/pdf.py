@@ -71,9 +71,10 @@ async def renderer_killed(stage: Stage) -> str:
 async def one_artefact(stage: Stage) -> None:
     """Check that ledger, store and Slack have the same one PDF."""
     (effect,) = await stage.deal.rows("SELECT json_extract(result, '$.sha256') AS sha256 FROM effects WHERE class = 'pdf.render'")
-    stored = sorted((stage.folder / "bot" / "artefacts").iterdir())
-    stage.equal("there is one artefact, named by its checksum", [path.name for path in stored], [f"{effect['sha256']}.pdf"])
-    stage.equal("its content has that checksum", hashlib.sha256(stored[0].read_bytes()).hexdigest(), effect["sha256"])
+    stored = await stage.documents()
+    stage.equal("there is one artefact, named by its checksum", stored, [effect["sha256"]])
+    content = await asyncio.to_thread(stage.deal.document, effect["sha256"])
+    stage.equal("its content has that checksum", hashlib.sha256(content or b"").hexdigest(), effect["sha256"])
     stage.equal("Slack has the same bytes, once", [file["sha256"] for file in await stage.deal.files()], [effect["sha256"]])
 
 
@@ -84,7 +85,7 @@ async def template_broken(stage: Stage) -> str:
     (effect,) = await deal.rows("SELECT state, attempts, category, last_error FROM effects WHERE class = 'pdf.render'")
     stage.equal("it is given up at first sight", (effect["state"], effect["attempts"], effect["category"]), ("failed", 1, "render"))
     stage.fact("the error says what is wrong with the template", "no_such_thing" in effect["last_error"], effect["last_error"])
-    stage.equal("nothing was stored", list((stage.folder / "bot").glob("artefacts/*")), [])
+    stage.equal("nothing was stored", await stage.documents(), [])
     stage.equal("nothing was uploaded, HTML least of all", (await deal.get("state"))["files"], [])
     stage.fact("the card says what failed", "No PDF yet" in await deal.card_text(), await deal.card_text())
     stage.equal("the quote stands", await deal.rows("SELECT state FROM quotes"), [{"state": "approved"}])

@@ -96,6 +96,12 @@ class Stage:
         """Path of the bot's ledger file."""
         return self.folder / "bot" / "ledger.db"
 
+    async def documents(self) -> list[str]:
+        """Return the SHA-256 of each stored document, and the name of any other file beside them."""
+        if self.database is not None:
+            return [row["sha256"] for row in await self.deal.rows("SELECT sha256 FROM artefact_blobs ORDER BY sha256")]
+        return sorted(path.name.removesuffix(".pdf") for path in (self.folder / "bot").glob("artefacts/*"))
+
     def locked(self) -> AbstractContextManager[object]:
         """Hold a lock that stops every use of the ledger, as a tool or a person could."""
         if self.database is None:
