@@ -6,16 +6,19 @@ import asyncio
 import contextlib
 import json
 import os
+import shutil
 import sys
 import tempfile
 import webbrowser
 from functools import partial
 from pathlib import Path
+from string import ascii_lowercase
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
+from ledger.audit.keyring import key_files
 from quotebot.app.bot import run_bot
 from quotebot.app.front import fork_ingress
 from quotebot.app.installation import LedgerInUseError, begin_anew, require_ledger, storage_of
@@ -35,11 +38,12 @@ from quotebot.settings import ConfigurationError, load_settings
 from quotebot.settings_sources import FILE_NAME, FILE_VARIABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from quotebot.settings import Settings
 
 BOT_CONNECT_SECONDS = 20.0
+REPLICAS_MAX = 4  # with two connections each; Slack allows an app ten
 Json = Annotated[bool, Parameter(name="--json", negative="")]
 
 
@@ -114,6 +118,7 @@ async def sandbox(
     headless: bool = False,
     language: Literal["en", "de"] = "en",
     postgres: Annotated[tuple[str, ...] | None, Parameter(consume_multiple=(0, 1), metavar="[URL]", negative="")] = None,
+    replicas: Annotated[int, Parameter(validator=Number(gte=1, lte=REPLICAS_MAX))] = 1,
     json_output: Json = False,
 ) -> int:
     """Try the bot in a local Slack, Salesforce and LLM, without an account.
@@ -132,9 +137,13 @@ async def sandbox(
         The language of the bot; the page itself is in English.
     postgres
         Keep the bot's ledger in PostgreSQL: in the empty database at URL, or on a server that starts and ends with the sandbox.
+    replicas
+        Run so many bots on the ledger, which must be in PostgreSQL.
     json_output
         Print the address of the page and the environment as one line of JSON, as soon as the sandbox is ready.
     """
+    if replicas > 1 and postgres is None:
+        return exits.complain("Several bots share a ledger in PostgreSQL only. Nothing was started. Add --postgres.", exits.USAGE)
     async with contextlib.AsyncExitStack() as cleanup:
         folder = data or Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="quotebot-sandbox-")))
         if any((folder / name).exists() for name in ("bot/ledger.db", "postgres")):
@@ -165,9 +174,9 @@ async def sandbox(
                 exits.UNAVAILABLE,
             )
         try:
-            return await _run_world(
-                world, folder, {**ledger, "QUOTEBOT_LANGUAGE": language}, with_bot=bot, headless=headless, json_output=json_output
-            )
+            given = {**ledger, "QUOTEBOT_LANGUAGE": language}
+            number = replicas if bot else 0
+            return await _run_world(world, folder, given, replicas=number, headless=headless, json_output=json_output)
         finally:
             await world.stop()
 
@@ -184,9 +193,7 @@ async def _start_database(
     return {"QUOTEBOT_LEDGER_URL": database.url, "QUOTEBOT_LEDGER_DURABILITY": "local"}
 
 
-async def _run_world(
-    world: World, folder: Path, given: dict[str, str], *, with_bot: bool, headless: bool, json_output: bool
-) -> int:
+async def _run_world(world: World, folder: Path, given: dict[str, str], *, replicas: int, headless: bool, json_output: bool) -> int:
     settings = folder / FILE_NAME  # an empty file: while it is named, neither .env nor quotebot.toml of the current folder is read
     settings.touch(mode=0o600)
     environment = {
@@ -200,12 +207,12 @@ async def _run_world(
         "QUOTEBOT_CLI_OPERATORS": json.dumps([terminal.user()]),  # its page acts in the names of its people
     }
     stop = stop_on_signals()
-    ready = json.dumps({"schema_version": 1, "url": world.url, "bot": with_bot, "environment": environment}, sort_keys=True)
-    if not with_bot and json_output:
+    ready = json.dumps({"schema_version": 1, "url": world.url, "bot": replicas > 0, "environment": environment}, sort_keys=True)
+    if not replicas and json_output:
         print(ready, flush=True)
         await stop.wait()
         return exits.OK
-    if not with_bot:
+    if not replicas:
         for name in sorted(os.environ.keys() - without_settings(os.environ).keys() - environment.keys()):
             print(f"unset {name}")
         for name, value in environment.items():
@@ -216,23 +223,16 @@ async def _run_world(
         await stop.wait()
         return exits.OK
     environment = {**without_settings(with_our_code()), **environment}
-    keeper = BotProcess(
-        (*OURSELVES, "run"),
-        environment,
-        is_connected=lambda: world.socket.connections > 0,
-        changed=world.slack.changes.bump,
-        complain=exits.complain,
-    )
+    keepers = _processes(world, folder, environment, replicas)
     console = Console(OURSELVES, environment)
-    world.backstage.staff = Staff(keeper, console, LedgerFeed(console))
-    await keeper.start()
+    world.backstage.staff = Staff(keepers, console, LedgerFeed(console))
     try:
-        await _until_connected(world, keeper, stop)
-        if keeper.exit_status is not None:
+        ended = await _start_bots(list(keepers.values()), folder, stop)
+        if ended is not None:
             database = world.backstage.database
             given_one = database is not None and not database.is_own
             return exits.complain(
-                f"The bot ended with status {keeper.exit_status} before it connected. The sandbox stops."
+                f"The bot ended with status {ended} before it connected. The sandbox stops."
                 f"{' It needs an empty database that accepts its login.' if given_one else ''}",
                 exits.UNEXPECTED,
             )
@@ -244,15 +244,65 @@ async def _run_world(
         print(ready if json_output else f"Sandbox ready: {world.url}", flush=True)
         if not headless and sys.stdout.isatty():
             webbrowser.open(world.url)
-        await keeper.keep(stop)
+        await asyncio.gather(*(keeper.keep(stop) for keeper in keepers.values()))
     finally:
-        await keeper.stop()
+        await asyncio.gather(*(keeper.stop() for keeper in keepers.values()))
     return exits.OK
 
 
-async def _until_connected(world: World, keeper: BotProcess, stop: asyncio.Event) -> None:
+def _processes(world: World, folder: Path, environment: dict[str, str], replicas: int) -> dict[str, BotProcess]:
+    """Return the bots' processes by name. Each of several has a data folder and an app-level token of its own."""
+
+    def process(name: str, of_its_own: dict[str, str]) -> BotProcess:
+        token = {**environment, **of_its_own}["SLACK_APP_TOKEN"]
+        return BotProcess(
+            (*OURSELVES, "run"),
+            {**environment, **of_its_own},
+            is_connected=lambda: world.socket.is_connected(token),
+            changed=world.slack.changes.bump,
+            complain=exits.complain,
+            name="The bot" if replicas == 1 else f"Bot {name}",
+        )
+
+    if replicas == 1:
+        return {"main": process("main", {})}
+    names = ascii_lowercase[:replicas]
+    return {
+        name: process(
+            name,
+            {
+                "QUOTEBOT_REPLICA_NAME": name,
+                "SLACK_APP_TOKEN": f"{environment['SLACK_APP_TOKEN']}-{name}",
+                "QUOTEBOT_DATA_DIR": str((folder / _folder_of(names.index(name))).absolute()),
+            },
+        )
+        for name in names
+    }
+
+
+def _folder_of(number: int) -> str:
+    """Return the data folder of a bot, counted from 0."""
+    return "bot" if number == 0 else f"bot-{ascii_lowercase[number]}"
+
+
+async def _start_bots(keepers: Sequence[BotProcess], folder: Path, stop: asyncio.Event) -> int | None:
+    """Start the first bot, which makes the schema and the audit's key, then the others. Returns the status of one that ended."""
+    for number, keeper in enumerate(keepers):
+        other = folder / _folder_of(number)
+        if number:
+            other.mkdir(mode=0o700)
+            for key in key_files(folder / _folder_of(0)):
+                shutil.copy(key, other)
+        await keeper.start()
+        if number == 0:
+            await _until_connected(keeper, stop)
+    await asyncio.gather(*(_until_connected(keeper, stop) for keeper in keepers))
+    return next((keeper.exit_status for keeper in keepers if keeper.exit_status is not None), None)
+
+
+async def _until_connected(keeper: BotProcess, stop: asyncio.Event) -> None:
     deadline = asyncio.get_running_loop().time() + BOT_CONNECT_SECONDS
-    while not world.socket.connections and keeper.exit_status is None and not stop.is_set():
+    while keeper.standing.state == "starting" and not stop.is_set():
         if asyncio.get_running_loop().time() > deadline:
             exits.complain("The bot has not connected yet; the page shows when it does.")
             return

@@ -1,11 +1,11 @@
-"""Backstage of the workspace, for its page: the processes of bot and database, the ledger, the armed faults, the last delivery.
+"""Backstage of the workspace, for its page: the processes of bots and database, the ledger, the armed faults, the last delivery.
 
 | call | does |
 |---|---|
 | `GET /_sandbox/backstage` | an event stream, for as long as it is read: `ledger`, `weather`, `database` (if it has a server) |
 | `GET /_sandbox/faults/known` | every fault that can be armed, in words, and the methods it may be narrowed to |
 | `DELETE /_sandbox/faults/{id}` | disarms one fault |
-| `POST /_sandbox/bot` {do: kill, start or restart} | SIGKILL now, or start again; answers with the state of the process |
+| `POST /_sandbox/bot` {do: kill, start or restart, replica} | SIGKILL now, or start again; answers with the state of the process |
 | `POST /_sandbox/database` {do: kill or start} | the same for the sandbox's own database server |
 | `POST /_sandbox/replay` {reference, user} | `quotebot replay`, and its result |
 | `POST /_sandbox/resume` {gate, user} | `quotebot resume` |
@@ -83,8 +83,10 @@ class BotProcess:
         is_connected: Callable[[], bool],
         changed: Callable[[], None],
         complain: Callable[[str], object],
+        name: str = "The bot",
         pause_seconds: float = RESTART_PAUSE_SECONDS,
     ) -> None:
+        self._name = name
         self._command = tuple(command)
         self._environment = dict(environment)
         self._is_connected = is_connected
@@ -159,7 +161,7 @@ class BotProcess:
             if stop.is_set() or not self._wanted or process is None or process is not self._process or self.exit_status is None:
                 continue
             self._changed()
-            self._complain(f"The bot (process {process.pid}) ended with status {self.exit_status}; starting it again.")
+            self._complain(f"{self._name} (process {process.pid}) ended with status {self.exit_status}; starting it again.")
             await _first_of(stop.wait(), asyncio.sleep(self._pause_seconds))
             await self._revive(stop)
 
@@ -325,9 +327,9 @@ class LedgerFeed:
 
 @dataclass(frozen=True, slots=True)
 class Staff:
-    """The bot's process manager, command runner and ledger feed, in a sandbox that runs its own bot."""
+    """The bots' process managers by replica, command runner and ledger feed, in a sandbox that runs its own bot or bots."""
 
-    keeper: BotProcess
+    keepers: Mapping[str, BotProcess]
     console: Console
     feed: LedgerFeed
 
@@ -360,9 +362,14 @@ class Backstage:
             web.delete(r"/_sandbox/faults/{id:\d{1,9}}", answered(self._disarm)),
         ]
 
-    def standing(self) -> Json | None:
-        """Return the state of the bot's process; None if this sandbox does not run it."""
-        return None if self.staff is None else asdict(self.staff.keeper.standing)
+    def standing(self) -> Json:
+        """Return the state of each replica's process, and of one that runs if any does; nothing if this sandbox runs no bot."""
+        each = {name: keeper.standing for name, keeper in self.staff.keepers.items()} if self.staff else {}
+        best = min(each.values(), key=lambda standing: standing.state != "running", default=None)
+        return {
+            "process": best and asdict(best),
+            "replicas": [{"name": name, **asdict(standing)} for name, standing in each.items()],
+        }
 
     async def close(self) -> None:
         """Stop the processes that were started for viewers."""
@@ -379,7 +386,11 @@ class Backstage:
 
     async def _bot(self, body: Body) -> Json:
         deed = _chosen(body, Deed)
-        keeper = self._staff().keeper
+        keepers = self._staff().keepers
+        name = body.optional("replica", str) or next(iter(keepers))
+        if name not in keepers:
+            raise GestureError(404, f"no replica {name!r} here; there are {', '.join(keepers)}")
+        keeper = keepers[name]
         deeds = {"kill": keeper.kill, "start": keeper.start, "restart": keeper.restart}
         await deeds[deed]()
         return asdict(keeper.standing)

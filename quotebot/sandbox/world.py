@@ -191,7 +191,7 @@ class Control:
 
     async def _state(self, _request: web.Request) -> Json:
         seen = describe(self._workspace, self._socket.connections)
-        return {**seen, "app": listing(), "process": self._backstage.standing(), "salesforce_url": self._salesforce.url}
+        return {**seen, "app": listing(), **self._backstage.standing(), "salesforce_url": self._salesforce.url}
 
     async def _sightings(self, request: web.Request) -> list[Any]:
         since = request.query.get("since", "0")

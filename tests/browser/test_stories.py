@@ -45,6 +45,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 ON_POSTGRES = "QUOTEBOT_STORIES_ON_POSTGRES"
 WORK_MS = 30_000  # for work of the bot: start, render, retry
+TAKEN_OVER_MS = 3 * WORK_MS  # also if it was a dead bot's: after a start of the database, 15 s pass before a bot counts as dead
 # Retries end after about a second; with the matrix as shipped they take a minute.
 QUICK_TO_GIVE_UP = '{"crm.create": {"retries": 2, "base_seconds": 0.2, "cap_seconds": 0.5}}'
 NAMELESS = """
@@ -308,9 +309,9 @@ async def test_crm_outage_with_a_crashed_bot_ends_with_a_replay_from_the_page(
     assert len([each for each in quotes if quote[0] in str(each["Quotebot_Key__c"])]) == 1
 
 
-async def test_a_deal_survives_the_death_of_its_database(checkout: Path, page: Page) -> None:
+async def test_a_deal_of_three_bots_survives_the_death_of_one_and_of_their_database(checkout: Path, page: Page) -> None:
     with server_folder() as folder:
-        async with sandbox_in(folder, checkout, "--postgres") as address:
+        async with sandbox_in(folder, checkout, "--postgres", "--replicas", "3") as address:
             await enter(page, address)
             await page.get_by_test_id("guide-close").click()
             await page.get_by_test_id("backstage-open").click()
@@ -322,21 +323,30 @@ async def test_a_deal_survives_the_death_of_its_database(checkout: Path, page: P
             assert (await page.request.post(f"{page.url}_sandbox/faults", data=slow)).ok
             await approve(page, "Umbrella")
             await expect(page.locator("[data-testid=operation][data-kind='approval.decide']")).to_be_visible(timeout=WORK_MS)
+            await bot_of(page, "b").get_by_role("button", name="Kill bot b").click()
             await page.get_by_test_id("database-kill").click()
             await expect(database).to_contain_text("is dead")
-            await expect(page.get_by_test_id("bot-control")).to_have_attribute("data-state", "running")
+            await expect(bot_of(page, "b")).to_contain_text("Bot b is dead")
+            for name in ("a", "c"):
+                await expect(bot_of(page, name)).to_have_attribute("data-state", "running")
             await page.get_by_test_id("database-start").click()
             await expect(database).to_contain_text("is running")
             shown = card(page, "Umbrella")
-            await expect(shown).to_contain_text("Approved by @manager", timeout=WORK_MS)
-            await expect(shown).to_contain_text("PDF · In Salesforce", timeout=WORK_MS)
+            await expect(shown).to_contain_text("Approved by @manager", timeout=TAKEN_OVER_MS)
+            await expect(shown).to_contain_text("PDF · In Salesforce", timeout=TAKEN_OVER_MS)
             await expect(shown).to_have_count(1)
-            await expect(page.get_by_test_id("bot-control")).not_to_contain_text("start 2")  # the same process
+            for name in ("a", "c"):
+                await expect(bot_of(page, name)).not_to_contain_text("start 2")  # the same process
             await shown.get_by_test_id("replies").click()
             await expect(page.get_by_test_id("thread-messages").get_by_test_id("file-link")).to_have_count(1)
             quotes: list[dict[str, Any]] = await (await page.request.get(f"{page.url}_sandbox/salesforce/Quote")).json()
             assert len(quotes) == 1
             await page.goto("about:blank")  # its sandbox stops here
+
+
+def bot_of(page: Page, name: str) -> Locator:
+    """Return the part of the panel about one of several bots."""
+    return page.locator(f"[data-testid=bot-control][data-replica={name}]")
 
 
 async def fault(page: Page, where: str, effect: str) -> None:

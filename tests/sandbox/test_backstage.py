@@ -17,6 +17,7 @@ from quotebot.sandbox.backstage import BotProcess, Console, ConsoleError, Ledger
 from quotebot.sandbox.cluster import Cluster, ClusterError, DatabaseServer
 from quotebot.sandbox.faults import KINDS, METHODS, SOCKET_EFFECTS, ArmedFaults, Effect, Target
 from quotebot.sandbox.slack import web_api
+from quotebot.sandbox.slack.directory import APP_TOKEN
 from tests.rig import eventually
 from tests.sandbox.conftest import DEADLINE_SECONDS, wired
 
@@ -151,7 +152,7 @@ async def test_a_command_that_fails_says_so_in_its_own_words() -> None:
 
 def staffed(world: World, command: tuple[str, ...]) -> Kept:
     made, console = Kept(), Console(command, {})
-    world.backstage.staff = Staff(made.keeper, console, LedgerFeed(console))
+    world.backstage.staff = Staff({"main": made.keeper}, console, LedgerFeed(console))
     return made
 
 
@@ -194,6 +195,32 @@ async def test_the_state_tells_how_the_bot_is_doing_and_a_kill_shows_at_once(han
     assert (await hand.get("state"))["process"]["exit_status"] == -9
     assert (await hand.post("bot", do="restart"))["starts"] == 2
     await made.keeper.stop()
+
+
+async def test_each_of_several_bots_is_shown_killed_and_started_by_its_name(hand: Hand, world: World) -> None:
+    several, console = {name: Kept() for name in "ab"}, Console(WATCHER, {})
+    world.backstage.staff = Staff({name: each.keeper for name, each in several.items()}, console, LedgerFeed(console))
+    several["b"].connected = True
+    for each in several.values():
+        await each.keeper.start()
+    state = await hand.get("state")
+    assert [(each["name"], each["state"]) for each in state["replicas"]] == [("a", "starting"), ("b", "running")]
+    assert state["process"]["pid"] == several["b"].keeper.standing.pid, "one that runs, if any does"
+    assert (await hand.post("bot", do="kill", replica="b"))["state"] == "dead"
+    assert several["a"].keeper.standing.state == "starting"
+    assert (await hand.post("bot", do="kill", replica="c", expect=404))["error"] == "no replica 'c' here; there are a, b"
+    for each in several.values():
+        await each.keeper.stop()
+
+
+async def test_a_bot_is_connected_by_the_app_level_token_it_came_with(hand: Hand, world: World) -> None:
+    headers = {"Authorization": f"Bearer {APP_TOKEN}-b"}
+    async with hand.session.post(f"{world.url}/api/apps.connections.open", headers=headers) as response:
+        address = (await response.json(content_type=None))["url"]
+    async with hand.session.ws_connect(address):
+        await until(lambda: world.socket.is_connected(f"{APP_TOKEN}-b"))
+        assert not world.socket.is_connected(APP_TOKEN)
+    await until(lambda: not world.socket.is_connected(f"{APP_TOKEN}-b"))
 
 
 async def news(hand: Hand, count: int) -> list[tuple[str, Any]]:

@@ -14,7 +14,7 @@ BOT_ID = "B0QUOTEBOT"
 BOT_NAME = "quotebot"
 SLACKBOT_ID = "USLACKBOT"
 BOT_TOKEN = "xoxb-sandbox-bot"
-APP_TOKEN = "xapp-sandbox-app"
+APP_TOKEN = "xapp-sandbox-app"  # an app may have several; those that begin with this one are its others
 VERIFICATION_TOKEN = "sandbox-verification"
 
 # The app's event subscriptions, as in its manifest.

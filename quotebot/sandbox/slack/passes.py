@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -52,7 +53,7 @@ class Passes:
         self._random = tokens
         self._triggers: dict[str, Trigger] = {}
         self._response_urls: dict[str, ResponseUrl] = {}
-        self._tickets: dict[str, float] = {}
+        self._tickets: dict[str, tuple[str, float]] = {}
 
     def trigger(self, user: str) -> str:
         """Issue a trigger_id."""
@@ -103,13 +104,13 @@ class Passes:
             raise SlackError("used_url")
         return hook
 
-    def ticket(self) -> str:
-        """Issue a socket ticket."""
+    def ticket(self, app_token: str) -> str:
+        """Issue a socket ticket to the holder of an app-level token."""
         ticket = self._random.hex(16)
-        self._tickets[ticket] = self._clock.now()
+        self._tickets[ticket] = (app_token, self._clock.now())
         return ticket
 
-    def redeem_ticket(self, ticket: str) -> bool:
-        """Tell whether a socket ticket is valid; it is valid once, for a minute."""
-        issued_at = self._tickets.pop(ticket, None)
-        return issued_at is not None and self._clock.now() - issued_at <= TICKET_SECONDS
+    def redeem_ticket(self, ticket: str) -> str | None:
+        """Return the token that a socket ticket was issued to, or None; the ticket is valid once, for a minute."""
+        app_token, issued_at = self._tickets.pop(ticket, ("", -math.inf))
+        return app_token if self._clock.now() - issued_at <= TICKET_SECONDS else None

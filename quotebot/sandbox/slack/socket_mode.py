@@ -37,6 +37,7 @@ class Connection:
 
     socket: web.WebSocketResponse
     request: web.Request
+    app_token: str
     muted: bool = False
 
     def mute(self) -> None:
@@ -101,6 +102,10 @@ class SocketMode:
         """The number of open connections."""
         return len(self._connections)
 
+    def is_connected(self, app_token: str) -> bool:
+        """Return true if a connection was opened with this app-level token."""
+        return any(connection.app_token == app_token for connection in self._connections)
+
     @property
     def is_waiting(self) -> bool:
         """True while an envelope waits for its ack."""
@@ -154,8 +159,8 @@ class SocketMode:
 
     async def _link(self, request: web.Request) -> web.StreamResponse:
         """Serve one connection from its ticket to its end."""
-        good = self._passes.redeem_ticket(request.query.get("ticket", ""))
-        if self._take("link", "refuse_ticket") or not good:
+        app_token = self._passes.redeem_ticket(request.query.get("ticket", ""))
+        if self._take("link", "refuse_ticket") or app_token is None:
             self._witness.record("socket", "link", key=None, applied=False, status=403, request=request.path_qs)
             return web.Response(text="ticket refused", status=403)
         socket = web.WebSocketResponse(compress=False, timeout=0.5, max_msg_size=FRAME_BYTES_MAX)
@@ -164,7 +169,7 @@ class SocketMode:
             await socket.send_str(_disconnect("too_many_websockets"))
             await socket.close()
             return socket
-        connection = Connection(socket, request)
+        connection = Connection(socket, request, app_token)
         self._connections.append(connection)
         self._changes.bump()
         pings = self._spawn(self._ping(connection))

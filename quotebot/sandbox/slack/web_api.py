@@ -151,10 +151,10 @@ def check_scopes(method: str, arguments: Arguments, directory: Directory, grante
         raise SlackError("missing_scope", needed=",".join(needed), provided=",".join(sorted(granted)))
 
 
-def connections_open(workspace: Workspace, _arguments: Arguments) -> Json:
+def connections_open(workspace: Workspace, arguments: Arguments) -> Json:
     """apps.connections.open."""
     base = workspace.url.replace("http://", "ws://", 1)
-    return {"url": f"{base}/link/?ticket={workspace.passes.ticket()}&app_id={APP_ID}"}
+    return {"url": f"{base}/link/?ticket={workspace.passes.ticket(arguments.token or APP_TOKEN)}&app_id={APP_ID}"}
 
 
 METHODS: dict[str, Method] = {
@@ -365,9 +365,10 @@ class WebApi:
 def _check_token(method: str, token: str | None) -> None:
     if not token:
         raise SlackError("not_authed")
-    if token not in (BOT_TOKEN, APP_TOKEN):
+    kind = APP_TOKEN if token.startswith(APP_TOKEN) else token
+    if kind not in (BOT_TOKEN, APP_TOKEN):
         raise SlackError("invalid_auth")
-    if token != _TOKEN_OF.get(method, BOT_TOKEN):
+    if kind != _TOKEN_OF.get(method, BOT_TOKEN):
         raise SlackError("not_allowed_token_type")
 
 

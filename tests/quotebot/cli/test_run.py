@@ -122,6 +122,13 @@ def test_the_sandbox_refuses_a_port_that_cannot_be(quotebot: Run) -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_the_sandbox_runs_several_bots_on_a_ledger_in_postgresql_only(quotebot: Run) -> None:
+    done = quotebot("sandbox", "--replicas", "3", "--headless")
+    assert (done.returncode, done.stdout) == (64, "")
+    assert "Nothing was started. Add --postgres." in done.stderr
+    assert quotebot("sandbox", "--postgres", "--replicas", "5", "--headless").returncode == 64
+
+
 def test_the_sandbox_does_not_continue_a_world_that_is_gone(quotebot: Run, tmp_path: Path, dead: Path) -> None:
     done = quotebot("sandbox", "--data", str(tmp_path), "--headless")
     assert (done.returncode, done.stdout) == (64, "")

@@ -300,7 +300,7 @@ function Page({ state, linked }) {
         tab=${backstage}
         onTab=${setBackstage}
         onClose=${closeBackstage}
-        process=${state.process}
+        replicas=${state.replicas}
         person=${lookup.users.get(me)?.name}
         users=${lookup.users}
         org=${state.salesforce_url}

@@ -2,7 +2,7 @@
 
 import { html, useEffect, useState } from "./vendor/standalone.module.js";
 import { watch } from "./api.js";
-import { BotControl, DatabaseControl } from "./process.js";
+import { BotControls, DatabaseControl } from "./process.js";
 import { Faults } from "./faults.js";
 import { Icon } from "./icons.js";
 import { Ledger } from "./ledger.js";
@@ -32,8 +32,8 @@ function onArrows(event, tab, onTab) {
   document.getElementById(`backstage-tab-${next}`).focus();
 }
 
-/** The panel. `tab` is ledger, faults or salesforce; `process` is how the bot's process is doing, null when it is somebody else's; `org` is the address of Salesforce. */
-export function Backstage({ tab, onTab, onClose, process, person, users, org, onOperator }) {
+/** The panel. `tab` is ledger, faults or salesforce; `replicas` is how each bot's process is doing, none when they are somebody else's; `org` is the address of Salesforce. */
+export function Backstage({ tab, onTab, onClose, replicas, person, users, org, onOperator }) {
   const { ledger, weather, database, linked } = useBackstage();
   const dead = ledger?.dead_letters?.length ?? 0;
   const armed = weather?.faults.filter((fault) => fault.active).length ?? 0;
@@ -43,7 +43,7 @@ export function Backstage({ tab, onTab, onClose, process, person, users, org, on
       <div class="bar-title"><h1>What's happening inside</h1></div>
       <button type="button" class="icon-button" aria-label="Close this panel" data-testid="backstage-close" onClick=${onClose}><${Icon} name="close" /></button>
     </header>
-    <${BotControl} process=${process} />
+    <${BotControls} replicas=${replicas} />
     ${database && html`<${DatabaseControl} database=${database} />`}
     <div class="tabs" role="tablist" aria-label="What's happening inside" onKeyDown=${(event) => onArrows(event, tab, onTab)}>
       ${TABS.map(

@@ -1,4 +1,4 @@
-// The processes of this sandbox, the bot's and its database's: how they are doing, and what one may do to them.
+// The processes of this sandbox, each bot's and their database's: how they are doing, and what one may do to them.
 
 import { html, useState } from "./vendor/standalone.module.js";
 import { post } from "./api.js";
@@ -6,24 +6,24 @@ import { Icon } from "./icons.js";
 
 const WORDS = { running: "is running", starting: "is starting", stopping: "is stopping", dead: "is dead" };
 
-function noteOf(process) {
+function noteOf(process, several) {
   if (process.state !== "dead") return `process ${process.pid}${process.starts > 1 ? `, start ${process.starts}` : ""}`;
-  return process.exit_status === -9 ? "killed; its unfinished work waits for the start" : `ended with status ${process.exit_status}`;
+  return process.exit_status === -9 ? `killed; its unfinished work ${several ? "goes to another bot" : "waits for the start"}` : `ended with status ${process.exit_status}`;
 }
 
-/** One process with its buttons, each {deed, label, look, testid, title, icon}. `call` is the part of the control API that takes the deeds. */
-function Control({ call, testid, label, state, words, note, buttons }) {
+/** One process with its buttons, each {deed, label, look, testid, title, icon}. `call` is the part of the control API that takes the deeds, `replica` whose they are. */
+function Control({ call, replica, testid, label, state, words, note, buttons }) {
   const [busy, setBusy] = useState(null);
   const [trouble, setTrouble] = useState(null);
 
   async function order(deed) {
     setBusy(deed);
     setTrouble(null);
-    const answer = await post(call, { do: deed });
+    const answer = await post(call, { do: deed, replica });
     setBusy(null);
     if (answer.error) setTrouble(`Nothing was done. ${answer.error}`);
   }
-  return html`<section class="bot-control" data-testid=${testid} data-state=${state} aria-label=${label}>
+  return html`<section class="bot-control" data-testid=${testid} data-replica=${replica} data-state=${state} aria-label=${label}>
     <div class="bot-words" role="status">
       <span class=${`lamp lamp-${state}`}></span>
       <div><b>${words}</b><span class="note">${note}</span></div>
@@ -41,16 +41,22 @@ function Control({ call, testid, label, state, words, note, buttons }) {
 
 const kill = (testid, label) => ({ deed: "kill", testid, label, look: "danger", icon: "bolt", title: "SIGKILL: no farewell, no clean-up" });
 
-/** What the bot's process is doing, with Kill and Restart. Nothing is asked first: to survive this is what the bot is for. */
-export function BotControl({ process }) {
-  if (!process) return html`<p class="bot-control note" data-testid="bot-control">The bot runs somewhere else: it cannot be killed from here.</p>`;
-  const { state } = process;
+/** What each bot's process is doing. */
+export function BotControls({ replicas }) {
+  if (replicas.length === 0) return html`<p class="bot-control note" data-testid="bot-control">The bot runs somewhere else: it cannot be killed from here.</p>`;
+  return replicas.map((each) => html`<${BotControl} key=${each.name} process=${each} several=${replicas.length > 1} />`);
+}
+
+/** One bot's process, with Kill and Restart. Nothing is asked first: to survive this is what the bot is for. */
+function BotControl({ process, several }) {
+  const { name, state } = process;
+  const who = several ? `Bot ${name}` : "The bot";
   const again =
     state === "dead"
       ? { deed: "start", testid: "restart", label: "Start it again", look: "primary" }
       : { deed: "restart", testid: "restart", label: "Restart", look: "" };
-  const buttons = state === "dead" ? [again] : [kill("kill", "Kill the bot now"), again];
-  return html`<${Control} call="bot" testid="bot-control" label="The bot's process" state=${state} words=${`The bot ${WORDS[state]}`} note=${noteOf(process)} buttons=${buttons} />`;
+  const buttons = state === "dead" ? [again] : [kill("kill", several ? `Kill bot ${name}` : "Kill the bot now"), again];
+  return html`<${Control} call="bot" replica=${name} testid="bot-control" label=${several ? `The process of bot ${name}` : "The bot's process"} state=${state} words=${`${who} ${WORDS[state]}`} note=${noteOf(process, several)} buttons=${buttons} />`;
 }
 
 /** What the ledger's database server is doing, with Kill or Start where it is this sandbox's own. */
