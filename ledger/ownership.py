@@ -6,9 +6,16 @@ has several (postgres/replicas.py).
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 MAIN: Final = "main"  # the name of a replica that was given no other
+
+
+class LockHolder(NamedTuple):
+    """The process that holds the lock of a replica, and whether that replica leads."""
+
+    pid: int
+    leads: bool
 
 
 class Ownership(Protocol):

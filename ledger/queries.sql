@@ -22,6 +22,12 @@ UPDATE epochs SET ended_at = :now, end_reason = 'died' WHERE epoch = :epoch AND 
 -- name: see_epoch
 UPDATE epochs SET seen_at = :now WHERE epoch = :epoch AND ended_at IS NULL RETURNING epoch;
 
+-- name: replicas
+-- The bots that have not ended, each with the number of rows that it works on.
+SELECT e.*, (SELECT count(*) FROM operations AS o WHERE o.state = 'in_progress' AND o.epoch = e.epoch)
+  + (SELECT count(*) FROM effects AS f WHERE f.state = 'in_flight' AND f.epoch = e.epoch) AS claims
+FROM epochs AS e WHERE e.role = 'bot' AND e.ended_at IS NULL ORDER BY e.replica, e.epoch;
+
 -- name: last_epochs
 SELECT * FROM epochs ORDER BY epoch DESC LIMIT :limit;
 

@@ -43,6 +43,20 @@ WHERE c.relnamespace = quote_ident(current_schema())::regnamespace AND c.relkind
     OR (c.relname = 'audit_heads' AND r.name = 'DELETE'))
 ORDER BY 1
 """
+# Of the server, the database and the role the narrowest limit. A login sees the kind of its own sessions alone.
+_LEFT: Final = """
+WITH others AS (
+  SELECT count(*) AS everywhere, count(*) FILTER (WHERE datname = current_database()) AS here FROM pg_catalog.pg_stat_activity
+  WHERE datid IS NOT NULL AND coalesce(backend_type, 'client backend') = 'client backend'
+    AND NOT (application_name LIKE 'quotebot %%' AND datname = current_database()))
+SELECT least(
+  current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
+    - coalesce(current_setting('reserved_connections', true), '0')::int - others.everywhere,
+  CASE WHEN d.datconnlimit >= 0 THEN d.datconnlimit - others.here END,
+  CASE WHEN r.rolconnlimit >= 0 THEN r.rolconnlimit END)
+FROM others, pg_catalog.pg_database AS d, pg_catalog.pg_roles AS r
+WHERE d.datname = current_database() AND r.rolname = current_user
+"""
 _RIGHTS_NAMED: Final = 3
 
 
@@ -74,6 +88,12 @@ def losses(url: str) -> list[str]:
     """Return why what the bot acknowledged could be lost with the server."""
     with connected(url) as connection:
         return _losses(dict(connection.execute(_SETTINGS).fetchall()), needs_standby=True)
+
+
+def connections_left(url: str) -> int:
+    """Return how many connections this login may have at once in this database, beside those of other programs."""
+    with connected(url) as connection:
+        return int(value(connection, _LEFT))
 
 
 def clock_skew_ms(url: str, now_ms: Callable[[], int]) -> int:

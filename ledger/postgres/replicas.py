@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import psycopg
 
 from ledger.database import DatabaseError, Holder
-from ledger.ownership import MAIN
+from ledger.ownership import MAIN, LockHolder
 from ledger.postgres.connections import THERE, connected, driver_errors, value
 from ledger.postgres.sessions import CONNECT_SECONDS, Address, Limits
 
@@ -62,6 +62,14 @@ SELECT a.application_name FROM pg_catalog.pg_locks AS l JOIN pg_catalog.pg_stat_
 WHERE l.locktype = 'advisory' AND l.granted AND l.classid = 0 AND l.objid = {BOT_LOCK} AND l.objsubid = 1 AND l.{_HERE}
 ORDER BY a.application_name LIKE %s DESC, a.backend_start LIMIT 1
 """  # noqa: S608 -- a number
+_HOLDERS: Final = f"""
+SELECT a.application_name, EXISTS (
+  SELECT 1 FROM pg_catalog.pg_locks AS leader
+  WHERE leader.pid = l.pid AND leader.locktype = 'advisory' AND leader.granted AND leader.classid = 0 AND leader.objid = {LEAD_LOCK}
+    AND leader.objsubid = 1)
+FROM pg_catalog.pg_locks AS l JOIN pg_catalog.pg_stat_activity AS a ON a.pid = l.pid
+WHERE l.locktype = 'advisory' AND l.granted AND l.classid = {BOT_LOCK} AND l.objsubid = 2 AND l.{_HERE}
+"""  # noqa: S608 -- numbers
 _LAST: Final = "SELECT pid FROM epochs WHERE role = 'bot' ORDER BY replica = %s DESC, epoch DESC LIMIT 1"
 
 
@@ -274,3 +282,13 @@ def lock_holder(url: str, name: str) -> Holder | None:
 def is_only_replica(connection: psycopg.Connection[tuple[Any, ...]], name: str) -> bool:
     """Tell whether no replica but this one holds its lock. Raises psycopg.Error."""
     return bool(value(connection, _OTHERS, name) == 0)
+
+
+def lock_holders(url: str) -> dict[str, LockHolder]:
+    """Return the processes that hold the locks of replicas, by the names of these."""
+    found = {}
+    with connected(url) as connection:
+        for application, leads in connection.execute(_HOLDERS).fetchall():
+            name, pid = str(application).removeprefix(_APPLICATION).split()
+            found[name] = LockHolder(int(pid), bool(leads))
+    return found

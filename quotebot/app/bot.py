@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from quotebot.app.installation import instance_lock, storage_of
+from quotebot.app.installation import instance_lock, socket_excess, storage_of
 from quotebot.app.slack_surface import Front, identify, receiver_of
 from quotebot.app.workers import Core, Ports, start_core
 from quotebot.observability.health import Vitals, serve_health
@@ -55,6 +55,9 @@ async def run_bot(
         if owner is None:
             return
         await asyncio.to_thread(storage_of(settings).require_durability)
+        excess = await asyncio.to_thread(socket_excess, settings)
+        if excess is not None:
+            raise ConfigurationError(f"{excess}. Nothing was started. Set socket_connections lower, or run fewer replicas.")
         core = await start_core(stack, settings, ports, stop, owner)
         supervisor.tell(READY=1, STATUS="Recovered and delivering")
         vitals = Vitals(core.ledger, core.metrics, core.workers.tasks, core.guard)

@@ -61,6 +61,7 @@ if TYPE_CHECKING:
 
     Storage = SqliteStorage | PostgresStorage
 
+SOCKETS_MAX: Final = 9  # of Slack's ten
 LOCK_LOOKS: Final = 20
 LOCK_LOOK_SECONDS: Final = 0.05
 log = structlog.get_logger(__name__)
@@ -70,6 +71,18 @@ NAMED: Final = 4  # traces listed in the error
 
 class LedgerInUseError(Exception):
     """Another bot holds this ledger's lock."""
+
+
+def socket_excess(settings: Settings) -> str | None:
+    """Return why the bots that run, with the one of these settings, have too many connections to Slack, or None. Blocks."""
+    count = len({*storage_of(settings).lock_holders(), settings.replica_name})
+    total = count * settings.socket_connections
+    if total <= SOCKETS_MAX:
+        return None
+    return (
+        f"{count} replicas with {settings.socket_connections} connections to Slack each are {total}: Slack gives an app ten, and "
+        "one is kept for the restart of a replica"
+    )
 
 
 class IngressEndedError(Exception):

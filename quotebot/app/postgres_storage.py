@@ -23,7 +23,7 @@ from ledger.clock import SystemClock
 from ledger.database import DatabaseError, load_statements, replace_statements
 from ledger.migrations import Migration, OlderBuildError
 from ledger.operator.backup import NotWholeError, Progress, quiet
-from ledger.ownership import MAIN
+from ledger.ownership import MAIN, LockHolder
 from ledger.postgres import connections, inspection, paces, replicas
 from ledger.postgres.clock import SKEW_MS_MAX, DatabaseClock
 from ledger.postgres.engine import PostgresDatabase
@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 PACKAGES: Final = ("ledger", "quotebot.store")
+# A replica keeps five connections (a writer and a reader of each of its two processes, and its lock), and opens others for moments.
+SESSIONS_OF_REPLICA: Final = 8
+OTHER_SESSIONS: Final = 6  # two commands of a terminal, and a migration
 EVENTS_MAX: Final = 1 << 62
 TIMELINES: Final = "postgres-timelines.log"
 DOCUMENT_BYTES_MAX: Final = 16 << 20
@@ -159,6 +162,20 @@ class PostgresStorage:
     def holder(self) -> Holder | None:
         """Return a process that holds the bots' lock, this replica's before others, or else the last that did."""
         return replicas.lock_holder(self._url, self._replica)
+
+    def lock_holders(self) -> dict[str, LockHolder]:
+        """Return the processes that hold the locks of replicas, by the names of these."""
+        return replicas.lock_holders(self._url)
+
+    def connection_shortage(self, replica_count: int) -> str | None:
+        """Return why so many replicas, a restart, the command line and a migration could lack connections, or None."""
+        needed, free = (replica_count + 1) * SESSIONS_OF_REPLICA + OTHER_SESSIONS, inspection.connections_left(self._url)
+        if needed <= free:
+            return None
+        return (
+            f"{replica_count} replicas need up to {needed} connections, with one more during a restart, the command line and a "
+            f"migration ({SESSIONS_OF_REPLICA} each and {OTHER_SESSIONS}); the server leaves {free} beside those of other programs"
+        )
 
     async def open(
         self,

@@ -21,6 +21,7 @@ from ledger.database import DatabaseError, Holder
 from ledger.migrations import OlderBuildError, SchemaChangedError
 from ledger.operator import switch
 from ledger.operator.backup import FOLDER, BackupError, Progress, Proof, Source, back_up, ledger_id_of, prove, quiet
+from ledger.ownership import MAIN, LockHolder
 from ledger.sqlite.ballast import BALLAST_BYTES
 from ledger.sqlite.batch import COPY_AFTER, SqliteTx
 from ledger.sqlite.connections import ReadOnlyFile, check_integrity, damage, open_read_only
@@ -98,6 +99,16 @@ class SqliteStorage:
         except PermissionError:  # it is alive and belongs to another user
             pass
         return Holder(pid, alive=True)
+
+    def lock_holders(self) -> dict[str, LockHolder]:
+        """Return the process that holds the bot's lock, by the name of the only replica."""
+        holder = self.holder()
+        return {MAIN: LockHolder(holder.pid, leads=True)} if holder is not None and holder.alive else {}
+
+    def connection_shortage(self, replica_count: int) -> str | None:
+        """Return None: a file has no connections."""
+        del replica_count
+        return None
 
     async def open(
         self,

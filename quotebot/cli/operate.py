@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from cyclopts import Parameter
 
 from adapters.policies import POLICIES
 from ledger.gates import family
+from quotebot.app.installation import storage_of
 from quotebot.cli import exits, tables, terminal
 from quotebot.cli.terminal import bot_runs
 
 if TYPE_CHECKING:
+    from ledger.database import Row
     from ledger.ledger import Ledger
+    from ledger.ownership import LockHolder
 
 
 Json = Annotated[bool, Parameter(name="--json", negative="")]
@@ -157,3 +160,53 @@ def _unknown(name: str) -> int:
     return exits.complain(
         f"There is no class or family {name}.{meant} There are: {', '.join(_names())}. Nothing was changed.", exits.USAGE
     )
+
+
+async def replicas(*, json_output: Json = False) -> int:
+    """List the running bots of this ledger. A file has one; a database may have several, its replicas.
+
+    Exit status: 0 each holds its lock, 3 one does not (it ended without a word, or has just lost its connection), 4 none runs.
+
+    Parameters
+    ----------
+    json_output
+        Print JSON.
+    """
+    settings = terminal.existing_site()
+    storage = storage_of(settings)
+    rows, holders = storage.read(lambda tx: tx.all("replicas")), storage.lock_holders()
+    now = storage.clock().now_ms()
+    found = [_replica(row, holders.pop(row["replica"], None)) for row in rows]
+    if storage.path is None:  # of a file the last process that held the lock is known, not whether it still does
+        found += [{**_STARTING, "name": name, "pid": holder.pid, "leads": holder.leads} for name, holder in sorted(holders.items())]
+    if json_output:
+        tables.print_json({"replicas": found})
+    elif found:
+        headers = ("NAME", "HOST", "PROCESS", "BUILD", "RUNS FOR", "LAST SEEN", "CLAIMS", "LEADS", "LOCK")
+        tables.print_table(headers, [_replica_cells(each, now) for each in found])
+    else:
+        exits.complain("No bot runs on this ledger.")
+    if not found:
+        return exits.NOTHING_MATCHED
+    return exits.OK if all(each["lock_held"] for each in found) else exits.REFUSED
+
+
+_STARTING: Final = {**dict.fromkeys(("host", "build", "started_at", "seen_at")), "claims": 0, "lock_held": True}
+
+
+def _replica(row: Row, holder: LockHolder | None) -> dict[str, Any]:
+    """Return what is known of a replica that has begun. A lock that another process of its name holds is not its own."""
+    is_held = holder is not None and holder.pid == row["pid"]
+    return {
+        "name": row["replica"],
+        **{name: row[name] for name in ("host", "pid", "build", "started_at", "seen_at", "claims")},
+        "leads": is_held and holder is not None and holder.leads,
+        "lock_held": is_held,
+    }
+
+
+def _replica_cells(found: dict[str, Any], now: int) -> tuple[str, ...]:
+    """Return the cells of a row of the table; "-" stands for what a starting replica has not said yet."""
+    ages = ["-" if found[name] is None else tables.age_words(now - found[name]) for name in ("started_at", "seen_at")]
+    known = [str(found[name] or "-") for name in ("name", "host", "pid", "build")]
+    return (*known, *ages, str(found["claims"]), "yes" if found["leads"] else "no", "held" if found["lock_held"] else "not held")

@@ -40,6 +40,7 @@ COMMANDS: Final = {
     "quotebot.cli.operate:pause": "Pause a kind of work until it is resumed",
     "quotebot.cli.operate:resume": "Resume paused work (one job is tried first)",
     "quotebot.cli.operate:gates": "List paused work and why",
+    "quotebot.cli.operate:replicas": "List the running bots of this ledger",
     "quotebot.cli.crm:app": "Check and reconcile the Salesforce connection",
     "quotebot.cli.clock:app": "Check and confirm this machine's clock",
     "quotebot.cli.policy:policy": "Print the retry rules in force (* marks changed ones)",
@@ -57,7 +58,7 @@ GROUPS: Final = {
     "Run": ("run", "sandbox", "init"),
     "Quotes": ("quote", "catalog", "approval-policy", "document", "report"),
     "Operate": ("dead", "replay", "ops", "pause", "resume", "gates", "crm", "backup", "restore", "ledger"),
-    "Diagnose": ("doctor", "trace", "why", "audit", "metrics", "slo", "drill"),
+    "Diagnose": ("doctor", "trace", "why", "audit", "metrics", "slo", "replicas", "drill"),
     "Configure": ("config", "policy", "clock"),
 }
 

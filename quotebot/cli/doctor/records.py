@@ -18,7 +18,7 @@ from ledger.operator.replay import HISTORY_INLINE
 from quotebot.app.backups import backups_of, folder_of
 from quotebot.app.document_folder import load_seller
 from quotebot.app.document_lint import lint
-from quotebot.app.installation import LedgerLostError, load_rules, require_ledger
+from quotebot.app.installation import LedgerLostError, load_rules, require_ledger, socket_excess
 from quotebot.cli.doctor.checks import NAMED_MAX, Seen, Site, bad, fine, nothing
 from quotebot.domain.quotes.quote import utc_text
 from quotebot.observability.clock_guard import read_suspension
@@ -66,6 +66,23 @@ async def durable(site: Site) -> Seen:
         return fine(await asyncio.to_thread(site.storage.check_durability))
     except DatabaseError as error:
         return bad(str(error))
+
+
+async def connections(site: Site) -> Seen:
+    """Check that the database's server has room for the connections of every replica."""
+    if site.storage.path is not None:
+        return nothing("the ledger is a file")
+    count = len({*await asyncio.to_thread(site.storage.lock_holders), site.settings.replica_name})
+    found = await asyncio.to_thread(site.storage.connection_shortage, count)
+    return fine(f"there is room for {count} replicas and one more") if found is None else bad(found)
+
+
+async def sockets(site: Site) -> Seen:
+    """Check that all replicas together have few enough connections to Slack."""
+    if site.storage.path is not None:
+        return nothing("a file has one bot")
+    found = await asyncio.to_thread(socket_excess, site.settings)
+    return fine("all replicas together stay below Slack's limit") if found is None else bad(found)
 
 
 async def role(site: Site) -> Seen:

@@ -123,6 +123,15 @@ CHECKS: Final = (
         records.role,
     ),
     Check(
+        "ledger.connections",
+        "The database's server has room for every replica",
+        "A replica without a connection begins nothing, and one that restarts cannot come back.",
+        "Raise max_connections of the server, or the connection limit of the database or the role; or run fewer replicas.",
+        State.WARNING,
+        CONFIG,
+        records.connections,
+    ),
+    Check(
         "ledger.whole",
         "The ledger's file is whole",
         "A damaged file loses more with every write; a bot ends when it sees that.",
@@ -357,6 +366,15 @@ CHECKS: Final = (
         UNAVAILABLE,
         others.socket,
         online=True,
+    ),
+    Check(
+        "slack.sockets",
+        "All replicas together have few enough connections to Slack",
+        "Slack gives an app ten. Beyond them a replica that restarts is refused, and acknowledges nothing.",
+        "Set socket_connections lower on every replica, or run fewer replicas.",
+        State.ERROR,
+        CONFIG,
+        records.sockets,
     ),
     Check(
         "clock.skew",
