@@ -165,7 +165,7 @@ def _unknown(name: str) -> int:
 async def replicas(*, json_output: Json = False) -> int:
     """List the running bots of this ledger. A file has one; a database may have several, its replicas.
 
-    Exit status: 0 each holds its lock, 3 one does not (it ended without a word, or has just lost its connection), 4 none runs.
+    Exit status: 0 each holds its lock, 3 one does not: it ended without a word, or has just lost its connection.
 
     Parameters
     ----------
@@ -186,8 +186,6 @@ async def replicas(*, json_output: Json = False) -> int:
         tables.print_table(headers, [_replica_cells(each, now) for each in found])
     else:
         exits.complain("No bot runs on this ledger.")
-    if not found:
-        return exits.NOTHING_MATCHED
     return exits.OK if all(each["lock_held"] for each in found) else exits.REFUSED
 
 
