@@ -102,8 +102,8 @@ async def test_two_bots_share_deals_on_one_database(
         assert len(await deal.cards()) == 2
         appends = await deal.rows("SELECT effect_key FROM effects WHERE semantics = 'append' AND state = 'delivered'")
         assert len(appends) == len({row["effect_key"] for row in appends})
-        chains = await deal.rows("SELECT DISTINCT aggregate_id FROM audit_heads WHERE aggregate_id LIKE 'system/bot/%'")
-        assert {row["aggregate_id"] for row in chains} == {"system/bot/east", "system/bot/west"}
+        ends = await deal.rows("SELECT replica, end_reason FROM epochs ORDER BY epoch")
+        assert [(row["replica"], row["end_reason"]) for row in ends] == [("east", None), ("west", "stopped")]
     assert await listed(capsys) == (0, [])
 
 
