@@ -56,8 +56,8 @@ class DatabaseClock:
             return self._machine.now_ms() if offset is None else int(self._shown(self._counted(), offset))
 
     def monotonic(self) -> float:
-        """Seconds from an arbitrary start; never decreases."""
-        return self._machine.monotonic()
+        """Seconds from an arbitrary start; never decreases. The time in which the machine was suspended counts, as for a lease."""
+        return self._counted() / 1000
 
     def compare(self, ask: Callable[[], float]) -> None:
         """Compare with the server. `ask` returns its time, read at some moment of the call (Unix ms).
