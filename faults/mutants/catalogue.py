@@ -353,6 +353,7 @@ BUGS: Final = (
 COMMITS: Final = "engine/test_unknown_commits.py"
 TOGETHER: Final = "engine/test_conformance.py"
 LOCKS: Final = "postgres/test_locks.py"
+REPLICAS: Final = "postgres/test_replicas.py"
 AUDIT: Final = "postgres/test_audit.py"
 SERVER_ENDS: Final = Check("postgres/test_transactions.py", "test_the_server_ends_waits_statements_and_idle_transactions_by_itself")
 RESOLVED: Final = Check(COMMITS, "test_a_commit_that_breaks_is_resolved_and_recorded_exactly_once")
@@ -464,6 +465,31 @@ POSTGRES: Final = (
     Bug("ids taken in advance", "a later event has a smaller id than an anchor", postgres.ids_cached, IDS),
     Bug("anchor beside writes", "an anchor misses an earlier event", postgres.anchor_beside_writes, BARRIER),
     Bug("fold beside writes", "an event is never counted", postgres.fold_beside_writes, BARRIER),
+    # several replicas
+    Bug(
+        "lapsed claims taken without grace",
+        "after an outage each replica takes the claims of all others",
+        postgres.no_grace,
+        Check("test_leases.py", "test_nobody_takes_the_claims_of_others_after_an_outage_of_all"),
+    ),
+    Bug(
+        "leases on the machine's clock",
+        "a machine whose clock is ahead takes claims that have not lapsed",
+        postgres.time_of_the_machine,
+        Check(REPLICAS, "test_lease_lapses_by_the_time_of_the_server_and_not_of_a_machine"),
+    ),
+    Bug(
+        "death not checked again",
+        "a replica that has its lock again is taken for dead",
+        postgres.death_not_checked_again,
+        Check(REPLICAS, "test_death_of_a_replica_is_proven_and_another_leads"),
+    ),
+    Bug(
+        "claims of a closed epoch",
+        "a replica that was taken for dead goes on claiming before it knows",
+        postgres.claims_in_any_term,
+        Check("test_leases.py", "test_replica_that_was_taken_for_dead_goes_on_under_a_new_epoch"),
+    ),
     Bug(
         "alone in name only",
         "another process commits meanwhile",

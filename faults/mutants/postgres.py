@@ -217,3 +217,30 @@ claims_wait = both(text("due_operations", (" SKIP LOCKED", "")), text("due_effec
 claimed_twice = both(
     text("due_operations", ("  FOR UPDATE OF o SKIP LOCKED", "")), text("due_effects", ("  FOR UPDATE OF e SKIP LOCKED", ""))
 )
+
+
+# ------------------------------------------------------------------------------------------------------ several replicas
+@patch("ledger.leases:Leases", "_is_steady")
+def no_grace(honest: Any, self: Any) -> bool:
+    """A replica takes lapsed claims however long it was away itself."""
+    del honest, self
+    return True
+
+
+@patch("ledger.postgres.clock:DatabaseClock", "now_ms")
+def time_of_the_machine(honest: Any, self: Any) -> int:
+    """Leases are written and compared by the clock of each machine."""
+    del honest
+    return int(of(self, "_machine").now_ms())
+
+
+@patch("ledger.ledger:Ledger", "may_claim")
+def claims_in_any_term(honest: Any, self: Any) -> bool:
+    """A replica that holds its lock again claims before it has looked at its epoch."""
+    del honest
+    return bool(self.ownership.is_held())
+
+
+death_not_checked_again = text(
+    "end_dead_epoch", ("AND NOT EXISTS (", "AND NOT EXISTS (SELECT 1 WHERE false) AND EXISTS (SELECT 1 UNION ALL ")
+)

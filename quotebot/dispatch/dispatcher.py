@@ -231,7 +231,7 @@ class Dispatcher:
         try:
             async with asyncio.timeout(policy.timeout_seconds + OVERRUN_SECONDS):
                 if effect.reconciling:
-                    return await self._reconcile(effect, now)
+                    return await self._reconcile(effect, policy, now)
                 return await self._performer.perform(effect)
         except AdapterError as error:
             return self._judge(effect, policy, error)
@@ -248,10 +248,11 @@ class Dispatcher:
             message = _(_CALL_FAILED[code])
             return self._judge(effect, policy, AdapterError(Failure.INTERNAL, code, message, possibly_applied=True))
 
-    async def _reconcile(self, effect: Effect, now: int) -> Settlement:
+    async def _reconcile(self, effect: Effect, policy: Policy, now: int) -> Settlement:
         """Look up the effect before sending again.
 
-        Absence counts only after the settle delay: the first send may still be in flight.
+        Absence counts only after the settle delay: the first send may still be in flight. Of several replicas, one that was taken
+        for dead may be in the middle of its call.
         """
         doubt = Trouble(Failure.UNCERTAIN.value, _("Whether it was done is not known yet."), maybe_sent=True)
         if not self._performer.may_have_happened(effect):
@@ -261,7 +262,10 @@ class Dispatcher:
         found = await self._performer.find(effect)
         if found is not None:
             return found
-        settled_at = (effect.uncertain_since or now) + self._settle_delay_ms
+        delay_ms = self._settle_delay_ms
+        if not self._ledger.ownership.alone:
+            delay_ms = max(delay_ms, round((policy.timeout_seconds + OVERRUN_SECONDS) * 1000))
+        settled_at = (effect.uncertain_since or now) + delay_ms
         if now >= settled_at:
             await self._performer.start_over(effect)
             return Retry(doubt, delay_ms=0, spent=False)

@@ -6,7 +6,7 @@ import asyncio
 import json
 import sqlite3
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -77,6 +77,29 @@ class ManualClock:
     def advance(self, milliseconds: int) -> None:
         self.wall_ms += milliseconds
         self.seconds += milliseconds / 1000
+
+
+@dataclass
+class Signs:
+    """The signs of life of several replicas, as a test makes them."""
+
+    name: str
+    held: bool = True
+    alone: bool = False
+    term: int = 0
+    dead: list[int] = field(default_factory=list)
+
+    def is_held(self) -> bool:
+        return self.held
+
+    async def dead_epochs(self) -> list[int]:
+        return self.dead
+
+    async def count(self) -> int:
+        return 2
+
+    async def leads(self) -> bool:
+        return self.held
 
 
 async def open_database(

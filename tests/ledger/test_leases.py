@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,7 +11,7 @@ from ledger.leases import Leases
 from ledger.ledger import Ledger, StaleFenceError, no_follow_ups
 from ledger.records import Delivered
 from ledger.recovery import begin_epoch, no_answer
-from tests.ledger.parts import AUDIT, Desk, applied, intent
+from tests.ledger.parts import AUDIT, Desk, Signs, applied, intent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,29 +22,6 @@ LEASE = 120_000
 @pytest.fixture
 def engine_name() -> str:
     return "postgres"
-
-
-@dataclass
-class Signs:
-    """The signs of life of several replicas, as a test makes them."""
-
-    name: str
-    held: bool = True
-    alone: bool = False
-    term: int = 0
-    dead: list[int] = field(default_factory=list)
-
-    def is_held(self) -> bool:
-        return self.held
-
-    async def dead_epochs(self) -> list[int]:
-        return self.dead
-
-    async def count(self) -> int:
-        return 2
-
-    async def leads(self) -> bool:
-        return self.held
 
 
 @dataclass

@@ -12,15 +12,17 @@ import pytest
 
 from ledger.ledger import Ledger
 from ledger.postgres import replicas
+from ledger.postgres.clock import DatabaseClock
 from ledger.postgres.replicas import FreeLocks, LockSearch
 from ledger.records import Delivered, FollowUps
 from ledger.recovery import Recovered, begin_epoch, take_back_dead, take_back_lapsed
-from tests.ledger.parts import AUDIT, ManualClock, applied, intent, request, sure
+from tests.ledger.parts import AUDIT, START_MS, ManualClock, applied, intent, request, sure
 from tests.rig import eventually
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from ledger.clock import Clock
     from ledger.database import Tx
     from ledger.records import Effect
     from tests.ledger.postgres.places import PostgresPlace
@@ -34,7 +36,7 @@ def engine_name() -> str:
 
 
 @asynccontextmanager
-async def process(place: PostgresPlace, clock: ManualClock, name: str) -> AsyncIterator[Ledger]:
+async def process(place: PostgresPlace, clock: Clock, name: str) -> AsyncIterator[Ledger]:
     """Yield the ledger of one of several bots."""
     database = await place.open(clock)
     epoch = await begin_epoch(database, clock.now_ms(), role="bot", build="1.0", alone=False, replica=name)
@@ -194,6 +196,17 @@ async def test_result_that_is_just_being_recorded_is_kept_and_its_claim_not_take
         assert not reaping.done()
         go_on.set()
         assert (await reaping, sure(await settling).state) == (Recovered(0, 0, 0), "delivered")
+
+
+async def test_lease_lapses_by_the_time_of_the_server_and_not_of_a_machine(place: PostgresPlace, clock: ManualClock) -> None:
+    ahead = ManualClock()
+    ahead.advance(10 * LEASE)
+    times = [DatabaseClock(each, lambda: 0.0) for each in (clock, ahead)]
+    for each in times:
+        each.compare(lambda: START_MS)
+    async with process(place, times[0], "one") as one, process(place, times[1], "other") as other:
+        await owe(one, "crm.create")
+        assert await take_back_lapsed(other) == Recovered(0, 0, 0)
 
 
 async def test_lease_that_is_just_being_renewed_is_not_taken_for_lapsed(place: PostgresPlace, clock: ManualClock) -> None:

@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from adapters.failures import AdapterError, Failure
+from adapters.policies import POLICIES
 from ledger import recovery
 from ledger.ledger import no_follow_ups
 from ledger.records import Delivered, Effect, FollowUps
+from quotebot.dispatch.dispatcher import OVERRUN_SECONDS
+from tests.ledger.parts import Signs
 from tests.quotebot.deeds import DONE, SETTLE_SECONDS, Round, Scripted, lost, transient
 
 if TYPE_CHECKING:
@@ -58,6 +61,16 @@ async def test_absent_before_the_settle_delay_it_is_looked_at_again_when_the_del
     assert play.row()["next_attempt_at"] == lost_at + SETTLE_MS
     await play.next_step()
     assert (play.row()["state"], len(play.performer.sent), len(play.performer.looked)) == ("delivered", 1, 2)
+
+
+async def test_absence_counts_after_the_longest_call_where_several_replicas_work(play: Round) -> None:
+    play.bench.ledger.ownership = Signs("one")
+    await doubtful(play, "slack.file")
+    lost_at, longest = play.bench.clock.now_ms(), round((POLICIES["slack.file"].timeout_seconds + OVERRUN_SECONDS) * 1000)
+    play.performer.looks.append(None)
+    await play.next_step()
+    assert longest > SETTLE_MS
+    assert play.row()["next_attempt_at"] == lost_at + longest
 
 
 async def test_absent_after_the_settle_delay_it_is_sent_again(play: Round) -> None:
