@@ -51,7 +51,10 @@ PLACES: Final = {
     ),
     "ledger/postgres/engine.py": ("clock", "how long a read waits for a server, on a thread: nothing of it is recorded"),
     "ledger/postgres/writer.py": ("clock", "how long a batch waits for a server, likewise"),
-    "ledger/postgres/marks.py": ("clock", "how long a COMMIT without an answer may stay unresolved, likewise"),
+    "ledger/postgres/marks.py": (
+        "clock files",
+        "how long a COMMIT without an answer may stay unresolved, likewise; the number of the last commit, for the next start",
+    ),
     "ledger/postgres/sessions.py": (
         "clock files outbound",
         "the limit of every call; the timelines that were seen; the socket of a session, to shut it down",

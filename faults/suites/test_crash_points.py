@@ -41,6 +41,7 @@ NOT_IN_A_STORY: Final = {
     "access": "one audit row about a refused person, best effort: tests/quotebot/test_access_matrix.py; it owes nothing",
     "audit.export": "one row, when an operator exports a proof: tests/quotebot/jobs/test_proof.py",
     "audit.rotate_key": "tests/ledger/audit/test_events.py",
+    "begin_generation": "one transaction of a stopped bot, after point-in-time recovery: tests/quotebot/app/test_generations.py",
     "bury_operation": "a bug of ours, twice: tests/quotebot/execution/test_executor.py, faults/suites/model_machine.py",
     "clock.confirm": "one audit row, when an operator confirms the clock: tests/quotebot/cli/test_clock.py",
     "drop": "an envelope over 1 MiB: tests/quotebot/slack/test_receiver.py; it owes nothing",

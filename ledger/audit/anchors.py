@@ -15,18 +15,19 @@ import asyncio
 import hashlib
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import structlog
 
 from ledger.audit.events import anchor_seal
+from ledger.database import DatabaseError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from ledger.database import Row, Tx
+    from ledger.database import ReadAccess, Row, Tx
     from ledger.ledger import Ledger
 
 ANCHOR_EVERY_MS: Final = 3_600_000
@@ -129,6 +130,47 @@ async def write_anchor(ledger: Ledger, folder: Path, now: int) -> Anchor | None:
     return anchor
 
 
+class RolledBackError(DatabaseError):
+    """The ledger is older than the log of its anchors."""
+
+    def __init__(self, anchor: Anchor) -> None:
+        super().__init__(
+            f"The ledger does not have the newest anchor of {LOG_NAME} in the data folder ({anchor.id}): it was put back to an "
+            "earlier time. Nothing was started: calls that were made since would be made again, and quote numbers assigned twice. "
+            "If that is the ledger to go on with: quotebot ledger begin-generation (docs/backup.md)."
+        )
+
+
+def require_newest(tx: Tx, folder: Path) -> bool:
+    """Compare the newest anchor of the log in a folder with the ledger. Raises RolledBackError if the ledger does not have it.
+
+    False: the log is from before the ledger's newest generation, so what it has beyond the ledger was lost before.
+    """
+    newest = _newest_logged(folder / LOG_NAME)
+    if newest is None:
+        return True
+    row = next(iter(tx.all("audit_anchors_after", after=newest.id - 1, limit=1)), None)
+    if row is not None and Anchor.of(row) == replace(newest, last_mac=None):
+        return True
+    generation = tx.one("last_generation")
+    if generation is None or newest.at > generation["started_at"]:
+        raise RolledBackError(newest)
+    return False
+
+
+async def follow_ledger(database: ReadAccess, folder: Path) -> None:
+    """Put the log in a folder aside if it is from before the ledger's newest generation. Raises RolledBackError."""
+    if not await database.read(lambda tx: require_newest(tx, folder)):
+        await asyncio.to_thread(set_aside, folder)
+
+
+def set_aside(folder: Path) -> None:
+    """Give the log of an earlier ledger another name, so that a new one begins."""
+    newest = _newest_logged(folder / LOG_NAME)
+    if newest is not None:
+        (folder / LOG_NAME).replace(folder / f"audit-anchors-until-{newest.at}.log")
+
+
 def read_lines(text: str) -> list[Anchor]:
     """Read the anchors of a log or of a copy of it. Raises ValueError naming the first line that is not an anchor."""
     anchors = []
@@ -178,13 +220,19 @@ def _with_macs(tx: Tx, after: int) -> Iterator[Anchor]:
 
 def _last_logged(path: Path) -> int:
     """Return the id of the last complete line; 0 if there is none or it is not an anchor: then all anchors are written again."""
+    newest = _newest_logged(path)
+    return 0 if newest is None else newest.id
+
+
+def _newest_logged(path: Path) -> Anchor | None:
+    """Return the anchor of the last complete line, or None."""
     try:
         with path.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
             lines = file.read().split(b"\n")[:-1]  # a last part without line end is a torn line
-        return read_lines(lines[-1].decode())[-1].id
+        return read_lines(lines[-1].decode())[-1]
     except (FileNotFoundError, IndexError, ValueError):
-        return 0
+        return None
 
 
 def _append(path: Path, lines: list[str]) -> None:

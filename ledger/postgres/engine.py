@@ -75,12 +75,14 @@ class PostgresDatabase:
         finish: Callable[[PostgresTx, Sequence[Any]], None] | None = None,
         binding: Binding | None = None,
         timelines: Path | None = None,
+        mark_file: Path | None = None,
     ) -> PostgresDatabase:
         """Open the ledger at `url`, whose schema is there. `statements` are those of this engine. `url` may name several hosts.
 
         `writer` is the name under which this process writes. An earlier process of the same name cannot write any more. `finish` is
         called once per commit, inside its transaction, with the items its members emitted, if there are any. `binding` records the
-        changed rows of the audited tables; `finish` is then called even if nothing was emitted. `timelines` is that of Address.
+        changed rows of the audited tables; `finish` is then called even if nothing was emitted. `timelines` is that of Address,
+        `mark_file` that of WriterMark.
 
         Raises DatabaseError when no server answers or it is unsuitable.
         """
@@ -93,7 +95,7 @@ class PostgresDatabase:
                 session.run(BOUND_ROWS)
             return session
 
-        runner = BatchWriter(connect_writer, address.is_former, WriterMark(writer), prepared, clock, finish, binding)
+        runner = BatchWriter(connect_writer, address.is_former, WriterMark(writer, mark_file), prepared, clock, finish, binding)
         reader = SnapshotReader(address, f"quotebot {writer} reads", prepared, clock)
         try:
             await asyncio.to_thread(runner.open)

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ledger.database import DatabaseError
 from ledger.postgres.clock import SERVER_TIME, skew
-from ledger.postgres.connections import connect, connected, value
+from ledger.postgres.connections import THERE, connect, connected, value
+from ledger.postgres.marks import NOTES, LostCommitsError, MarkNote, marked
 from ledger.postgres.migrations import require_order
 from ledger.postgres.sessions import TimelineLog, read_position
 
@@ -79,6 +80,7 @@ def risks(url: str, *, needs_standby: bool, timelines: Path) -> list[str]:
         highest = TimelineLog(timelines).highest(system)
         if timeline < highest:
             found.append(f"the server is on timeline {timeline} and was on {highest}: a former primary, whose commits are lost")
+        found += _lost_commits(connection, timelines.parent)
         if _changes_session(url, connection):
             found.append("a pooler changes the session between transactions, which ends locks and prepared statements")
     return found
@@ -122,6 +124,19 @@ def _losses(settings: Mapping[str, str], *, needs_standby: bool) -> list[str]:
     found = [words for name, words in _NEEDED.items() if settings[name] != "on"]
     if needs_standby and not settings["synchronous_standby_names"].strip():
         found.append("synchronous_standby_names is empty, so what is acknowledged is lost with the server's disk")
+    return found
+
+
+def _lost_commits(connection: psycopg.Connection[tuple[Any, ...]], folder: Path) -> list[str]:
+    """Return, for each writer with a note in the folder, that commits of it are missing."""
+    found = []
+    for note in filter(None, map(MarkNote.read, sorted(folder.glob(f"{NOTES}*")))):
+        if value(connection, THERE):
+            row = connection.execute(marked(note.writer)).fetchone()
+            try:
+                note.require_kept(MarkNote(note.writer, *(row or ("", 0, 0))))
+            except LostCommitsError as error:
+                found.append(str(error))
     return found
 
 

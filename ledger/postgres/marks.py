@@ -5,12 +5,16 @@ adds `STRIDE`. This update waits for the row lock of a COMMIT that is still in p
 own commit proves that a standby has what it read. The remainder says whether the batch was recorded, however many such updates were
 lost on the way. A process that takes the mark over adds `TAKEN`, and its batches are not mistaken for those of the one before.
 Transaction ids would not do: a new primary issues those of a lost transaction again.
+
+The number is also kept in a file, for the next start of that writer: a database with a smaller one was put back to an earlier time,
+or a failover lost what it had acknowledged. Such a start is refused until a new generation of the ledger begins (recovery.py).
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import psycopg
 
@@ -18,6 +22,7 @@ from ledger.database import DatabaseError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from ledger.postgres.sessions import Session
 
@@ -26,6 +31,8 @@ TAKEN: Final = 1_000_000_000_000  # more than one process ever adds before its n
 RESOLVE_SECONDS: Final = 30.0  # then the process must end: it cannot say what was recorded
 RETRY_SECONDS: Final = 0.05
 _NOW: Final = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+NOTES: Final = "postgres-mark-"  # prefix of the files
+NOTE_SECONDS: Final = 5.0  # between two changes of the file
 # Advisory lock that every write shares and a write that runs alone takes for itself; "quote" in ASCII.
 ALONE_LOCK: Final = 0x71756F7465
 
@@ -34,21 +41,94 @@ class MarkError(DatabaseError):
     """The mark is not what this writer wrote: another process writes under its name, or the database lost commits."""
 
 
+class LostCommitsError(MarkError):
+    """The database has fewer commits of a writer than it acknowledged."""
+
+    def __init__(self, writer: str, found: int, noted: int) -> None:
+        super().__init__(
+            f"the database lost commits that were acknowledged: the mark of the writer {writer} is {found:,} and was {noted:,}. "
+            "It was put back to an earlier time, or a failover went to a server without them. If another server has them, stop "
+            "this one and promote that. Otherwise: `quotebot ledger begin-generation` (docs/backup.md), so that no call made since "
+            "is repeated unseen, and no quote number assigned twice"
+        )
+
+
+class MarkNote(NamedTuple):
+    """Content of the file of a writer: the ledger's id and generation, and the last number of the mark."""
+
+    writer: str
+    ledger: str
+    generation: int
+    n: int
+
+    @classmethod
+    def read(cls, path: Path) -> MarkNote | None:
+        """Return the content of a file; None if there is none or it is torn."""
+        try:
+            writer, ledger, generation, n = path.read_text("utf-8").split()
+            return cls(writer, ledger, int(generation), int(n))
+        except (OSError, ValueError):
+            return None
+
+    def write(self, path: Path) -> None:
+        """Replace the file. A full disk does not keep a bot from its ledger."""
+        fresh = path.with_name(f"{path.name}.new")
+        with contextlib.suppress(OSError):
+            fresh.write_text(" ".join(map(str, self)), "utf-8")
+            fresh.replace(path)
+
+    def require_kept(self, found: MarkNote) -> None:
+        """Raise LostCommitsError if the database has less than this in the same generation."""
+        if (self.ledger, self.generation) == (found.ledger, found.generation) and found.n < self.n:
+            raise LostCommitsError(self.writer, found.n, self.n)
+
+
+def note_name(writer: str) -> str:
+    """Return the name of a writer's file."""
+    return f"{NOTES}{writer.replace('/', '-')}"
+
+
+def marked(writer: str) -> str:
+    """Return the statement that reads what the database has of a writer's note."""
+    literal = "'" + writer.replace("'", "''") + "'"
+    return (
+        "SELECT (SELECT value FROM meta WHERE name = 'ledger_id'), (SELECT coalesce(max(generation), 1) FROM generations), "  # noqa: S608 -- quoted
+        f"coalesce((SELECT n FROM writers WHERE writer = {literal}), -1)"
+    )
+
+
 class WriterMark:
     """The mark of one writer. `take` makes it this process's own: an earlier process of that name cannot commit any more."""
 
-    def __init__(self, writer: str) -> None:
+    def __init__(self, writer: str, file: Path | None = None) -> None:
+        """`file` keeps the number for the next start."""
         self.writer = writer
         self._literal = "'" + writer.replace("'", "''") + "'"
         self._n = 0
+        self._file = file
+        self._note: MarkNote | None = None
+        self._noted_at = 0.0
 
     def take(self, session: Session) -> None:
-        """Create the row, or take it over from an earlier process."""
+        """Create the row, or take it over from an earlier process. Raises LostCommitsError."""
+        if self._file is not None:
+            ((ledger, generation, n),) = session.run(marked(self.writer))
+            found, noted = MarkNote(self.writer, str(ledger), int(generation), int(n)), MarkNote.read(self._file)
+            if noted is not None:
+                noted.require_kept(found)
+            self._note = found
         rows = session.run(
             f"INSERT INTO writers (writer, n, taken_at) VALUES ({self._literal}, 0, {_NOW}) "  # noqa: S608 -- quoted above; no parameters, as below
             f"ON CONFLICT (writer) DO UPDATE SET n = writers.n + {TAKEN}, taken_at = excluded.taken_at RETURNING n"
         )
         self._n = int(rows[0][0])
+        self.note()
+
+    def note(self) -> None:
+        """Store the number of the last batch that is recorded."""
+        self._noted_at = time.monotonic()
+        if self._file is not None and self._note is not None:
+            self._note._replace(n=self._n).write(self._file)
 
     def begin(self, session: Session, *, alone: bool) -> None:
         """Begin a batch in one round trip: the transaction, the lock and the mark. Raises psycopg.Error, MarkError."""
@@ -63,6 +143,8 @@ class WriterMark:
     def recorded(self) -> None:
         """Count a batch that is recorded."""
         self._n += 1
+        if time.monotonic() - self._noted_at >= NOTE_SECONDS:
+            self.note()
 
     def resolve(self, connect: Callable[[], Session]) -> tuple[bool, Session]:
         """Return whether the last batch is recorded, and a new session.
@@ -103,7 +185,5 @@ class WriterMark:
         rows = session.run(f"SELECT n FROM writers WHERE writer = {self._literal}")  # noqa: S608 -- as above
         n = int(rows[0][0]) if rows else -1
         if n < self._n:
-            return MarkError(
-                f"the database lost commits that were acknowledged: the mark of the writer {self.writer} is {n} and was {self._n}"
-            )
+            return LostCommitsError(self.writer, n, self._n)
         return MarkError(f"another process writes under the name {self.writer}")

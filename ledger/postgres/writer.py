@@ -92,6 +92,7 @@ class BatchWriter:
     def close(self) -> None:
         """Close the session."""
         if self.session is not None:
+            self._mark.note()
             self.session.close()
             self.session = None
 

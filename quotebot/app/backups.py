@@ -11,11 +11,13 @@ import asyncio
 import contextlib
 import sqlite3
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from ledger import recovery
+from ledger.audit.anchors import follow_ledger
 from ledger.audit.events import Audit, finish_with
 from ledger.audit.keyring import load_keyring, require_keys
 from ledger.ledger import Ledger
@@ -41,7 +43,7 @@ from ledger.sqlite.connections import open_read_only
 from ledger.sqlite.disk import Disk
 from ledger.sqlite.engine import SqliteDatabase
 from quotebot import __version__
-from quotebot.app.installation import claim_settings, instance_lock, schema_and_statements, storage_of
+from quotebot.app.installation import claim_settings, instance_lock, open_ledger, schema_and_statements, storage_of
 from quotebot.app.sqlite_storage import SqliteStorage
 from quotebot.handlers.quotes import DOMAIN_EVENTS
 from quotebot.settings import ConfigurationError
@@ -229,26 +231,55 @@ async def _prepare(
         ledger = Ledger(database, clock, audit, epoch=epoch, **claim_settings(settings))
         await recovery.take_back(ledger)
 
-        def work(tx: Tx) -> Restored:
-            is_uncertain = recovery.begin_generation(
-                ledger,
-                tx,
-                now,
-                number=number,
-                backup_made_at=backup.manifest.made_at,
-                backup_sha256=backup.manifest.sha256,
-                started_by=actor,
-            )
-            numbers = store.skip_numbers(tx, before.last_numbers or {}, backup.manifest.made_at, now)
-            history.skipped(tx, audit, numbers, actor, now)
-            store.draw_open_cards(tx, audit, now, number)
-            return Restored(number, is_uncertain, numbers, None)
-
-        restored = await database.write("restore", work, alone=True)
+        begin = partial(
+            _begin_generation,
+            ledger,
+            now=now,
+            number=number,
+            made_at=backup.manifest.made_at,
+            sha256=backup.manifest.sha256,
+            last_numbers=before.last_numbers or {},
+            actor=actor,
+        )
+        restored = await database.write("restore", begin, alone=True)
         await recovery.give_back(ledger)
     finally:
         await database.close()
     return restored
+
+
+def _begin_generation(
+    ledger: Ledger, tx: Tx, *, now: int, number: int, made_at: int, sha256: str, last_numbers: Mapping[int, int], actor: str
+) -> Restored:
+    is_uncertain = recovery.begin_generation(
+        ledger, tx, now, number=number, backup_made_at=made_at, backup_sha256=sha256, started_by=actor
+    )
+    numbers = store.skip_numbers(tx, last_numbers, made_at, now)
+    history.skipped(tx, ledger.audit, numbers, actor, now)
+    store.draw_open_cards(tx, ledger.audit, now, number)
+    return Restored(number, is_uncertain, numbers, None)
+
+
+async def begin_generation(settings: Settings, made_at: int, *, actor: str) -> Restored:
+    """Begin a new generation of a ledger that other tools than `restore` have put back to the time `made_at` (Unix milliseconds).
+
+    Raises LedgerInUseError while a bot runs, and DatabaseError.
+    """
+    async with instance_lock(settings), open_ledger(settings, terminal_user=actor) as ledger:
+        newest = await ledger.database.read(lambda tx: tx.one("last_audit_time"))
+        lost_from = made_at if newest is None else min(made_at, newest["at"])  # whatever was recorded later is lost
+        now = ledger.clock.now_ms()
+        ledger.epoch = await recovery.begin_epoch(ledger.database, now, role="cli", build=__version__)
+        await recovery.take_back(ledger)
+
+        def work(tx: Tx) -> Restored:
+            number = store.current(tx) + 1
+            return _begin_generation(ledger, tx, now=now, number=number, made_at=lost_from, sha256="", last_numbers={}, actor=actor)
+
+        begun = await ledger.database.write("begin_generation", work, alone=True)
+        await recovery.give_back(ledger)
+        await follow_ledger(ledger.database, settings.data_dir)
+    return begun
 
 
 def _copy(backup: Path, staged: Path, disk: Disk) -> None:

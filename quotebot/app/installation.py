@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 
 from adapters.policies import Matrix, policies
-from ledger.audit.anchors import LOG_NAME
+from ledger.audit.anchors import LOG_NAME, set_aside
 from ledger.audit.columns import statements as bound_statements
 from ledger.audit.events import Audit
 from ledger.audit.keyring import KeyMissing, key_files, load_keyring
@@ -346,6 +346,7 @@ def begin_anew(settings: Settings) -> list[str]:
             f"There is a ledger at {storage.place}. Nothing was started. --new is for a folder whose ledger is lost."
         )
     found = traces_of_ledger(settings)
+    set_aside(settings.data_dir)
     _mark(settings.data_dir / MARKER)
     return found
 

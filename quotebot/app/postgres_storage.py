@@ -27,6 +27,7 @@ from ledger.ownership import MAIN, LockHolder
 from ledger.postgres import connections, inspection, paces, replicas
 from ledger.postgres.clock import SKEW_MS_MAX, DatabaseClock
 from ledger.postgres.engine import PostgresDatabase
+from ledger.postgres.marks import note_name
 from ledger.postgres.moving import MovableDatabase
 from ledger.postgres.sessions import FRONT, WRITER
 from quotebot.settings import ConfigurationError
@@ -215,6 +216,7 @@ class PostgresStorage:
             finish=finish_with(audit, bound, clock),
             binding=bound,
             timelines=self._timelines,
+            mark_file=self._timelines.with_name(note_name(name)) if bot or at_once else None,
         )
         try:
             await begin_with_keys(database, audit.keyring)

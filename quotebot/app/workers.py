@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 
 from ledger import recovery
-from ledger.audit.anchors import keep_anchors
+from ledger.audit.anchors import follow_ledger, keep_anchors
 from ledger.audit.verification import require_tail
 from ledger.clock import Clock, SystemClock
 from ledger.leases import Leases
@@ -129,6 +129,7 @@ async def start_core(
     database = await ports.database(settings, audit, ports.clock, bot=True, contended=lambda: precedence.contended)
     stack.push_async_callback(database.close)
     await require_tail(database, audit.keyring)
+    await follow_ledger(database, settings.data_dir)
     owner = owner or SoleOwner()
     begin = partial(recovery.begin_epoch, database, role="bot", build=__version__, alone=owner.alone, replica=owner.name)
     begin_epoch = partial(begin, host=socket.gethostname())

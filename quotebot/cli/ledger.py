@@ -7,6 +7,7 @@ import contextlib
 import json
 import sys
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path  # noqa: TC003 -- cyclopts reads it
 from typing import TYPE_CHECKING, Annotated
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
     from ledger.operator.backup import Backup, Progress
     from ledger.retention import Purged
+    from quotebot.app.backups import Restored
 
 app = App(name="ledger", help="Inspect, maintain and move the ledger")
 
@@ -252,6 +254,57 @@ async def move(
     return exits.OK
 
 
+@app.command
+async def begin_generation(
+    *,
+    backup_made_at: datetime,
+    yes: Annotated[bool, Parameter(negative="")] = False,
+    json_output: Annotated[bool, Parameter(name="--json", negative="")] = False,
+) -> int:
+    """Go on with a ledger that was put back to an earlier time by the tools of the database or the disk (stop the bot first).
+
+    As after `quotebot restore`: each pending effect is looked up in Slack and Salesforce before it is sent again, the cards of open
+    quotes are redrawn, and no quote number that may have been assigned since is assigned again.
+
+    Parameters
+    ----------
+    backup_made_at
+        The time to which it was put back, e.g. 2026-11-21T21:50:00Z, or a minute before a failover that lost commits. An earlier
+        time is safe, a later one is not.
+    yes
+        Do not ask.
+    json_output
+        Print JSON.
+    """
+    made_at = backup_made_at if backup_made_at.tzinfo is not None else backup_made_at.replace(tzinfo=UTC)
+    settings = terminal.existing_site()
+    at_ms = int(made_at.timestamp() * 1000)
+    if at_ms > SystemClock().now_ms():
+        raise exits.UsageError("--backup-made-at is in the future: give the time to which the ledger was put back, in UTC.")
+    exits.complain(f"The ledger at {storage_of(settings).place}, put back to {made_at:%Y-%m-%d %H:%M:%S %Z}.")
+    if not yes and not _agreed("Begin a new generation of this ledger? Everything recorded since then counts as lost."):
+        return exits.complain("Nothing was changed.", exits.REFUSED)
+    begun = await restoring.begin_generation(settings, at_ms, actor=terminal.user())
+    if json_output:
+        print(json.dumps({"schema_version": 1, **_generation(begun)}, indent=2))
+        return exits.OK
+    print(f"Generation {begun.generation} has begun. {_after(begun)}")
+    return exits.OK
+
+
+def _generation(begun: Restored) -> dict[str, object]:
+    numbers = {str(year): last for year, last in begun.numbers.items()}
+    return {"generation": begun.generation, "is_uncertain": begun.is_uncertain, "numbers_after": numbers}
+
+
+def _after(begun: Restored) -> str:
+    last = ", ".join(f"{number:,} ({year})" for year, number in begun.numbers.items())
+    return (
+        f"Quote numbers go on after {last}.\n{begun.is_uncertain:,} effects are in doubt: the bot looks for each before it does it "
+        "again. Start it: quotebot run"
+    )
+
+
 def _words(purged: Mapping[str, int]) -> str:
     return ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in purged.items() if number)
 
@@ -316,7 +369,7 @@ async def restore(
     lost = await asyncio.to_thread(restoring.present, settings)
     held = "is not there, or cannot be read" if lost.operations is None else f"has {lost.operations:,} commands"
     exits.complain(f"{file.name} ({words(chosen)}). The ledger at {storage_of(settings).place} {held}.")
-    if not yes and not _agreed():
+    if not yes and not _agreed("Restore this backup? Everything recorded since is lost."):
         return exits.complain("Nothing was changed.", exits.REFUSED)
     with following() as progress:
         name = terminal.user()
@@ -325,13 +378,9 @@ async def restore(
         )
     replaced = None if done.replaced is None else str(done.replaced.absolute())
     if json_output:
-        numbers = {str(year): last for year, last in done.numbers.items()}
-        told = {"generation": done.generation, "is_uncertain": done.is_uncertain, "numbers_after": numbers, "replaced": replaced}
-        print(json.dumps({"schema_version": 1, **told}, indent=2))
+        print(json.dumps({"schema_version": 1, **_generation(done), "replaced": replaced}, indent=2))
         return exits.OK
-    after = ", ".join(f"{last:,} ({year})" for year, last in done.numbers.items())
-    print(f"The ledger is the one of {chosen.manifest.made}, generation {done.generation}. Quote numbers go on after {after}.")
-    print(f"{done.is_uncertain:,} effects are in doubt: the bot looks for each before it does it again. Start it: quotebot run")
+    print(f"The ledger is the one of {chosen.manifest.made}, generation {done.generation}. {_after(done)}")
     print(f"The ledger that was replaced: {replaced}")
     return exits.OK
 
@@ -345,12 +394,12 @@ def warn_of_old(made: Backup) -> None:
         )
 
 
-def _agreed() -> bool:
+def _agreed(question: str) -> bool:
     """Ask for consent on a terminal; without one, refuse."""
     if not sys.stdin.isatty():
         exits.complain("Give --yes to go on without being asked.")
         return False
-    return input("Restore this backup? Everything recorded since is lost. [y/N] ").strip().casefold() in ("y", "yes")
+    return input(f"{question} [y/N] ").strip().casefold() in ("y", "yes")
 
 
 def words(made: Backup) -> str:

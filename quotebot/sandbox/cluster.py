@@ -148,10 +148,14 @@ class Cluster:
 
     def follow(self, primary: Cluster) -> None:
         """Copy a running server, and start as its standby. Both need the setting `wal_level` = replica."""
+        self.copy(primary, "--write-recovery-conf")
+        self.start()
+
+    def copy(self, primary: Cluster, *options: str) -> None:
+        """Make this server's files a base backup of a running server."""
         self._own(self.folder)
         source = f"host={primary.socket} port={PORT} user={OWNER} application_name={self.folder.name}"
-        self._run("pg_basebackup", f"--pgdata={self.data}", f"--dbname={source}", "--write-recovery-conf", "--checkpoint=fast")
-        self.start()
+        self._run("pg_basebackup", f"--pgdata={self.data}", f"--dbname={source}", "--checkpoint=fast", *options)
 
     def promote(self) -> None:
         """Make a standby the primary, on a new timeline."""

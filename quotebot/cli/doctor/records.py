@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from adapters.pdf.renderer import PdfRenderer
+from ledger.audit.anchors import require_newest
 from ledger.audit.keyring import load_keyring, require_keys, require_shared_keys
 from ledger.audit.verification import verify_within
 from ledger.database import DatabaseError
@@ -242,6 +243,7 @@ async def audit(site: Site) -> Seen:
             require_keys(folder)
             keyring = load_keyring(folder, may_create=False)
             require_shared_keys(tx, keyring)
+            require_newest(tx, folder)
         except DatabaseError as error:
             return bad(str(error))
         report = verify_within(tx, keyring, events_max=EVENTS_MAX, replay=history.replay)
