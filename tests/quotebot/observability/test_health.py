@@ -17,8 +17,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from adapters.failures import AdapterError, Failure
 from ledger.database import Health
 from ledger.gates import Gate
+from ledger.measures import measure
 from quotebot.observability.health import Vitals, reasons, serve_health
-from quotebot.observability.metrics import COUNTERS, Metrics
+from quotebot.observability.metrics import COUNTERS, Metrics, families
 from quotebot.settings import ConfigurationError
 from tests.quotebot.deeds import Round
 from tests.rig import bot_in
@@ -61,6 +62,11 @@ def test_a_bot_is_ready_unless_something_keeps_all_of_it_from_working(
     health: Health, gates: list[Gate], ended: list[str], *, connected: bool, expected: list[str]
 ) -> None:
     assert reasons(health, gates, ended=ended, connected=connected) == expected
+
+
+def test_a_replica_without_its_lock_is_not_ready() -> None:
+    found = reasons(WELL, (), ended=(), connected=True, held=False)
+    assert found == ["it does not hold its lock in the database, and begins no work"]
 
 
 async def fetched(port: int, path: str) -> tuple[int, str]:
@@ -112,7 +118,9 @@ async def test_the_real_bot_is_ready_once_it_is_connected_and_shows_its_numbers(
 async def names(bench: Bench) -> set[str]:
     """Return every name that may be queried: the served ones, with the suffixes of their kind."""
     endings = {"counter": ("_total",), "gauge": ("",), "summary": ("_sum", "_count"), "histogram": ("_bucket", "_sum", "_count")}
-    text = (await Vitals(bench.ledger, Metrics(), []).numbers()).decode()
+    metrics = Metrics()
+    metrics.watch_replicas(lambda: 1, lambda: True)
+    text = (await Vitals(bench.ledger, metrics, []).numbers()).decode()
     return {f"{metric.name}{ending}" for metric in text_string_to_metric_families(text) for ending in endings[metric.type]}
 
 
@@ -142,6 +150,13 @@ async def labels(bench: Bench) -> dict[str, set[str]]:
     for sample in (sample for family in text_string_to_metric_families(text) for sample in family.samples):
         found.setdefault(sample.name, set()).update(sample.labels)
     return found
+
+
+async def test_no_dashboard_or_alert_adds_up_what_every_replica_reads_from_the_ledger(bench: Bench, checkout: Path) -> None:
+    of_ledger = {metric.name for metric in families(await measure(bench.ledger))}
+    for expression in expressions(checkout):
+        summed = re.findall(r"sum[^(]*(?:\([a-z_, ]+\))? ?\((?:rate|increase)?\(?(quotebot_\w+)", expression)
+        assert [name for name in summed if name.removesuffix("_total") in of_ledger] == [], expression
 
 
 async def test_the_dashboard_and_the_alerts_group_by_labels_that_the_metrics_have(bench: Bench, checkout: Path) -> None:
