@@ -173,10 +173,9 @@ class Deal:
         """Return a stored document, or None; blocks."""
         if self.database is None:
             return read_document(self.data_dir, sha256)
-        from faults.lab.ledgers import read_database  # noqa: PLC0415 -- as above
+        from faults.lab import ledgers  # noqa: PLC0415 -- as above
 
-        rows = read_database(self.database, f"SELECT bytes FROM artefact_blobs WHERE sha256 = '{sha256}'")  # noqa: S608 -- hexadecimal
-        return rows[0]["bytes"] if rows else None
+        return ledgers.read_document(self.database, sha256)
 
     async def settled(self) -> None:
         """Wait until nothing is under way: every operation finished, every effect delivered, dead or superseded."""

@@ -20,13 +20,12 @@ from slack_bolt.listener import async_listener
 from slack_bolt.util.utils import get_arg_names_of_callable
 from slack_sdk.socket_mode.request import SocketModeRequest
 
-from adapters.artefacts import Artefacts
 from adapters.pdf.renderer import RenderedPdf
 from adapters.salesforce.api import Salesforce
 from adapters.slack.api import BoundedWebClient, SlackApi
-from faults.lab.place import engine_for
+from faults.lab.place import artefacts, engine_for
 from faults.lab.setting import lab_mapping
-from faults.lab.traps import TrappedFiles, UnreachableError
+from faults.lab.traps import UnreachableError
 from faults.lab.wire import InPlace, Wire
 from quotebot.app.bot import front_of
 from quotebot.app.clients import Outside, connect_model
@@ -166,11 +165,11 @@ class LabBot:
         )
         renderer: Any = _Renderer(self._conditions.trap)
         slack = SlackApi(client, session, response_url_hosts=settings.response_url_hosts)
-        artefacts = Artefacts(settings.data_dir / "artefacts", TrappedFiles(self._conditions.trap))
+        documents = artefacts(settings, self._conditions.trap)
         model = None
         if settings.llm_base_url is not None:
             model = connect_model(stack, settings, httpx2.AsyncClient(transport=_ModelTransport(self._wire)))
-        return Outside(client, Adapters(slack=slack, pdf=renderer, artefacts=artefacts, salesforce=salesforce, model=model))
+        return Outside(client, Adapters(slack=slack, pdf=renderer, artefacts=documents, salesforce=salesforce, model=model))
 
     async def _deliver(self, text: str, answered: Callable[[dict[str, Any]], None]) -> bool:
         async def send(response: Any) -> None:

@@ -109,6 +109,12 @@ def read_database(url: str, sql: str) -> list[dict[str, Any]]:
     return [dict(zip(row.keys(), row, strict=True)) for row in rows]
 
 
+def read_document(url: str, sha256: str) -> bytes | None:
+    """Return a stored document, or None."""
+    rows = read_database(url, f"SELECT bytes FROM artefact_blobs WHERE sha256 = '{sha256}'")  # noqa: S608 -- hexadecimal
+    return rows[0]["bytes"] if rows else None
+
+
 @contextlib.contextmanager
 def locked(url: str) -> Iterator[None]:
     """Hold locks on the tables of every command, as a maintenance tool or a person could."""

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from faults.checks.checker import house_of, violations
+from faults.checks.checker import violations
 from faults.checks.evidence import Outside
 from faults.checks.reachability import reached
-from faults.lab.place import content, reading
+from faults.lab import place
 from ledger.audit.keyring import load_keyring
 from ledger.audit.verification import verify_within
 from ledger.sqlite.batch import SqliteTx
 from quotebot.app.installation import schema_and_statements
 from quotebot.execution.membership import is_direct
 from quotebot.sandbox.request_log import LoggedRequest
-from quotebot.sandbox.slack.directory import APPROVERS, BOT_USER_ID
+from quotebot.sandbox.slack.directory import BOT_USER_ID
 from quotebot.store import history
 from quotebot.views import messages
 
@@ -69,8 +69,8 @@ _DIED_THREE_TIMES: Final = """
 def outcome_of(cell: Cell, *, at_rest: bool) -> dict[str, Any]:
     """Return the comparable end of a scenario, the invariants it violates and the interesting states it reached."""
     outside = outside_of(cell.world)
-    house = house_of(cell.settings.data_dir, approvers=APPROVERS)
-    ledger = content(cell.settings)
+    house = place.house(cell.settings)
+    ledger = place.content(cell.settings)
     broken = violations(ledger, outside, cell.history, at_rest=at_rest, house=house)
     marks = reached(ledger, outside, cell.history)
     kinds = [kind for (kind,) in ledger.execute("SELECT DISTINCT action_kind FROM operations WHERE outcome IS NOT NULL")]
@@ -91,8 +91,8 @@ def outcome_of(cell: Cell, *, at_rest: bool) -> dict[str, Any]:
 
 def broken_now(cell: Cell) -> list[str]:
     """Return the violations of the invariants that always hold, whatever is still under way."""
-    house = house_of(cell.settings.data_dir, approvers=APPROVERS)
-    with reading(cell.settings) as ledger:
+    house = place.house(cell.settings)
+    with place.reading(cell.settings) as ledger:
         found = [*violations(ledger, outside_of(cell.world), cell.history, at_rest=False, house=house), *not_replayed(cell, ledger)]
         purging = ledger.execute("SELECT 1 FROM meta WHERE name = 'retention'").fetchone() is not None
     # An interrupted purge has already deleted rows that its audit event, written at its end, does not explain yet.
@@ -125,7 +125,7 @@ def _shown(sighting: LoggedRequest) -> dict[str, Any]:
 
 def is_somebody_untold(cell: Cell) -> bool:
     """Tell whether an ephemeral reply was given up because the process crashed twice while sending it."""
-    ledger = content(cell.settings)
+    ledger = place.content(cell.settings)
     return bool(_untold(ledger, _scrubber(ledger)))
 
 

@@ -7,16 +7,24 @@ from __future__ import annotations
 
 import shutil
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from adapters.artefacts import Artefacts
+from faults.checks.checker import house_of
 from faults.lab import database
 from faults.lab.reader import looking_at, read_only
+from faults.lab.traps import TrappedFiles
+from quotebot.app.installation import storage_of
+from quotebot.sandbox.slack.directory import APPROVERS
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterator
     from pathlib import Path
 
+    from adapters.artefacts import ArtefactStore
+    from faults.checks.evidence import House
     from faults.lab.traps import Trap
     from quotebot.settings import Settings
 
@@ -28,6 +36,22 @@ def engine_for(settings: Settings, trap: Trap) -> Any:
     from faults.lab import postgres  # noqa: PLC0415 -- as above
 
     return postgres.engine(trap)
+
+
+def artefacts(settings: Settings, trap: Trap) -> ArtefactStore:
+    """Return the store of rendered documents; files pass the trap."""
+    if settings.ledger_url is None:
+        return Artefacts(settings.data_dir / "artefacts", TrappedFiles(trap))
+    return storage_of(settings).documents()
+
+
+def house(settings: Settings) -> House:
+    """Return what the place says about the installation."""
+    if settings.ledger_url is None:
+        return house_of(settings.data_dir, approvers=APPROVERS)
+    from faults.lab import ledgers  # noqa: PLC0415 -- as above
+
+    return house_of(settings.data_dir, approvers=APPROVERS, document=partial(ledgers.read_document, settings.ledger_url))
 
 
 @contextmanager
