@@ -40,7 +40,9 @@ class DatabaseClock:
     It never goes back: after a failover to a server whose clock is behind, it runs at half speed until the server's has caught up.
     """
 
-    def __init__(self, machine: Clock | None = None, counted: Callable[[], float] = counted_ms) -> None:
+    def __init__(self, machine: Clock | None = None, counted: Callable[[], float] = counted_ms, *, reports: bool = False) -> None:
+        """`reports`: write to the log when the machine's clock differs, and when it agrees again."""
+        self._reports = reports
         self._machine = machine or SystemClock()
         self._counted = counted
         self._lock = threading.Lock()
@@ -74,14 +76,17 @@ class DatabaseClock:
             if before is not None:
                 self._ahead = max(0.0, self._shown(now, before) - now - offset)
             self._compared_at = now
-        self._report(skew_ms)
+        was, self.skew_ms = self.skew_ms, skew_ms
+        if self._reports:
+            _report(abs(was) > SKEW_MS_MAX, skew_ms)
 
     def _shown(self, now: float, offset: float) -> float:
         return now + offset + max(0.0, self._ahead - (now - self._compared_at) * SLOWER)
 
-    def _report(self, skew_ms: int) -> None:
-        was, self.skew_ms = abs(self.skew_ms) > SKEW_MS_MAX, skew_ms
-        if abs(skew_ms) > SKEW_MS_MAX and not was:
-            log.error("clock.differs", ahead_ms=skew_ms, do="set this machine's clock, or the database server's: doctor says more")
-        elif was and abs(skew_ms) <= SKEW_MS_MAX:
-            log.info("clock.agrees", ahead_ms=skew_ms)
+
+def _report(differed: bool, skew_ms: int) -> None:  # noqa: FBT001 -- a fact
+    differs = abs(skew_ms) > SKEW_MS_MAX
+    if differs and not differed:
+        log.error("clock.differs", ahead_ms=skew_ms, do="set this machine's clock, or the database server's: doctor says more")
+    elif differed and not differs:
+        log.info("clock.agrees", ahead_ms=skew_ms)

@@ -45,7 +45,7 @@ async def run_bot(
     it this process does.
     Raises ConfigurationError, LedgerInUseError or DatabaseError before any change, IngressEndedError if `ingress` has ended.
     """
-    ports = ports or Ports(clock=storage_of(settings).clock())
+    ports = ports or Ports(clock=storage_of(settings).clock(bot=True))
     supervisor = supervisor or Supervisor()
     slack_tokens(settings)
     async with supervisor.notifying(stop), contextlib.AsyncExitStack() as stack:

@@ -19,7 +19,6 @@ from ledger.audit.columns import statements as bound_statements
 from ledger.audit.events import SYSTEM_CHAIN, finish_with
 from ledger.audit.keyring import begin_with_keys, where_keys_are
 from ledger.audit.verification import AUDIT_TABLES, verify_within
-from ledger.clock import SystemClock
 from ledger.database import DatabaseError, load_statements, replace_statements
 from ledger.migrations import Migration, OlderBuildError
 from ledger.operator.backup import NotWholeError, Progress, quiet
@@ -134,7 +133,7 @@ class PostgresStorage:
         self.is_uncertain = False  # the last `hold` found the lock free, and a bot may be alive that has lost it
         self._timelines = marker.with_name(TIMELINES)
         self._lease_ms = int(lease_seconds * 1000)
-        self._clock = clock or SystemClock()
+        self._clock = clock or DatabaseClock()
         self._replica = replica
         self._searches: dict[bool, replicas.LockSearch] = {}
 
@@ -254,9 +253,12 @@ class PostgresStorage:
             return f"it is of this build, with what a newer one has added: {', '.join(added)}"
         return "it is of this build, its schema is unchanged"
 
-    def clock(self) -> Clock:
-        """Return a clock for a process that opens the ledger: the server's, which every such process shares."""
-        return DatabaseClock()
+    def clock(self, *, bot: bool = False) -> Clock:
+        """Return a clock for a process that opens the ledger: the server's, which every such process shares.
+
+        That of a bot reports a machine whose own clock differs.
+        """
+        return DatabaseClock(reports=bot)
 
     def clock_skew_ms(self, now_ms: Callable[[], int]) -> int | None:
         """Return how far at least this machine's clock `now_ms` is ahead of the server's (negative: behind), if that is too far."""

@@ -227,8 +227,9 @@ class SqliteStorage:
             raise OlderBuildError(f"{len(missing)} changes of this build are not in it yet; the next start of the bot makes them")
         return f"it is of this build, its schema is unchanged, in journal mode {mode}"
 
-    def clock(self) -> Clock:
+    def clock(self, *, bot: bool = False) -> Clock:
         """Return a clock for a process that opens the ledger."""
+        del bot
         return SystemClock()
 
     def clock_skew_ms(self, now_ms: Callable[[], int]) -> None:

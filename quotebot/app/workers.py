@@ -255,11 +255,11 @@ class Workers:
             _long_jobs(ledger, settings, ports.clock, sweep, guard),
             _claim_jobs(leases, settings.lease_seconds, alone=ledger.ownership.alone),
         )
-        self._housekeepers = [
-            Housekeeper(some, ports.clock, leads=ledger.ownership.leads if shared else None, poll_seconds=ports.poll_seconds)
-            for some in jobs
-        ]
-        self._scheduler = Scheduler(ledger, scheduled_jobs(settings, rules), poll_seconds=ports.poll_seconds, trusted=guard.trusted)
+        leads = ledger.ownership.leads if shared else None
+        self._housekeepers = [Housekeeper(some, ports.clock, leads=leads, poll_seconds=ports.poll_seconds) for some in jobs]
+        self._scheduler = Scheduler(
+            ledger, scheduled_jobs(settings, rules), poll_seconds=ports.poll_seconds, trusted=guard.trusted, leads=leads
+        )
         self._clock = ports.clock
         self._drain_seconds = settings.drain_seconds
         self._asked_to_stop_at: float | None = None

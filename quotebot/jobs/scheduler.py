@@ -58,7 +58,7 @@ from quotebot.store.schedule import Mark
 from quotebot.worker_loop import POLL_SECONDS, one_round
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from ledger.ledger import Ledger
     from quotebot.commands.registry import Payload
@@ -114,9 +114,14 @@ class Scheduler:
         *,
         poll_seconds: float = POLL_SECONDS,
         trusted: Callable[[], bool] = lambda: True,
+        leads: Callable[[], Awaitable[bool]] | None = None,
     ) -> None:
-        """`trusted` returns whether the wall clock is right; while it is not, a job that needs the clock fires no slots."""
+        """`trusted` returns whether the wall clock is right; while it is not, a job that needs the clock fires no slots.
+
+        `leads` returns whether this replica fires slots; without it, there is no other. Two that do fire each slot once.
+        """
         self._ledger = ledger
+        self._leads = leads
         self._trusted = trusted
         self._jobs = sorted(jobs, key=lambda job: job.order)
         self._poll_seconds = poll_seconds
@@ -134,6 +139,8 @@ class Scheduler:
         Raises NotRecorded and OutcomeUnknown as Ledger.reserve does; slots fired before the error stay fired.
         """
         done = 0
+        if self._leads is not None and not await self._leads():
+            return done
         for job in self._jobs:
             if self._ledger.clock.monotonic() >= self._rests_until.get(job.name, 0.0):
                 done += await self._fire_all(job)

@@ -16,7 +16,7 @@ class Times:
         self.counted = 5_000.0
         self.ahead_ms = ahead_ms
         self.machine = ManualClock(1_000_000)
-        self.clock = DatabaseClock(self.machine, lambda: self.counted)
+        self.clock = DatabaseClock(self.machine, lambda: self.counted, reports=True)
 
     def advance(self, ms: int) -> None:
         self.counted += ms

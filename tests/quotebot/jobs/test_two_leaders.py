@@ -62,6 +62,14 @@ async def test_a_refused_login_is_announced_once(pair: tuple[Ledger, Ledger]) ->
     assert await found(one, "operations_by_key", begin="0", upto="g", limit=10) == 1
 
 
+async def test_only_a_leader_fires_scheduled_slots(pair: tuple[Ledger, Ledger]) -> None:
+    async def leads() -> bool:
+        return False
+
+    assert await Scheduler(pair[0], (crm_inbound_sync(15),), leads=leads).step() == 0
+    assert await found(pair[0], "operations_by_key", begin="0", upto="g", limit=10) == 0
+
+
 async def test_a_scheduled_slot_is_fired_once(pair: tuple[Ledger, Ledger]) -> None:
     one, _ = pair
     jobs = (crm_inbound_sync(15),)
