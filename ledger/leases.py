@@ -48,6 +48,9 @@ class Leases:
             await self._begin_again()
         if asked - ledger.renewed_at > GAP * ledger.lease_ms / 1000:
             self._steady_since = asked
+        if term != ledger.term:  # it claimed nothing meanwhile
+            ledger.operations_changed.set()
+            ledger.effects_changed.set()
         ledger.term, ledger.renewed_at = term, asked
 
     async def reap(self) -> None:

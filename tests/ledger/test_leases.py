@@ -11,7 +11,7 @@ from ledger.leases import Leases
 from ledger.ledger import Ledger, StaleFenceError, no_follow_ups
 from ledger.records import Delivered
 from ledger.recovery import begin_epoch, no_answer
-from tests.ledger.parts import AUDIT, Desk, Signs, applied, intent
+from tests.ledger.parts import AUDIT, TROUBLE, Desk, Signs, applied, intent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -148,6 +148,16 @@ async def test_replica_that_was_taken_for_dead_goes_on_under_a_new_epoch(one: Re
     (again,) = await one.ledger.claim_effects({"crm.create": 1})
     assert (again.epoch, again.fence) == (one.ledger.epoch, effect.fence + 1)
     assert await one.ledger.settle(again, Delivered("a01", {})) is not None
+
+
+async def test_wait_written_by_a_clock_that_is_a_moment_ahead_is_kept(one: Replica, other: Replica) -> None:
+    operation = await one.desk.claim_operation()
+    await one.ledger.retry_operation(operation, TROUBLE, 60_000)
+    due = one.desk.value("SELECT next_attempt_at FROM operations")
+    one.desk.clock.wall_ms -= 1
+    other.signs.dead = [one.ledger.epoch or 0]
+    await other.leases.reap()
+    assert one.desk.value("SELECT next_attempt_at FROM operations") == due
 
 
 async def test_replica_whose_lock_was_lost_for_a_moment_keeps_its_epoch(one: Replica) -> None:
