@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+from ledger.database import MissingRow
 from ledger.gates import began_before, family
 from ledger.intake import drop_waiting, superseded
 from ledger.keys import dumps
@@ -65,9 +66,8 @@ def take_operations(
     due = _turn(tx, suspects, "operations", next(mine, None), epoch)
     if due is None:
         due = tx.all("due_operations", now=now, limit=limit, suspect_claims=suspects.claims, source=source)
-    rows = [
-        tx.one("claim_operation", id=row["id"], fence=row["fence"], epoch=epoch, lease_until=lease_until, now=now) for row in due
-    ]
+    taken = {"epoch": epoch, "lease_until": lease_until, "now": now}
+    rows = tx.each("claim_operation", [{"id": row["id"], "fence": row["fence"], **taken} for row in due])
     return [Operation.of(row) for row in rows if row is not None]
 
 
@@ -99,7 +99,8 @@ def take_effects(
     due: Iterator[Row] | list[Row] | None = _turn(tx, suspects, "effects", alone, epoch)
     if due is None:
         due = _due(tx, now, suspects, gates, slots, families)
-    claimed, expired, dropped = [], [], []
+    taking, expired, dropped = [], [], []
+    claims = {"epoch": epoch, "lease_until": lease_until, "now": now}
     for row in due:
         effect = Effect.of(row, origin=Origin(*tuple(row)[-len(Origin._fields) :]))
         if expires and effect.semantics != "append" and effect.expires_at is not None and effect.expires_at <= now:
@@ -110,9 +111,13 @@ def take_effects(
         elif expires and effect.state is EffectState.PENDING and _too_old(tx, now, effect, _max_age_ms(effect, max_age_ms)):
             expired.append(_expire(tx, audit, now, effect))
         else:
-            taken = tx.required("claim_effect", id=effect.id, fence=effect.fence, epoch=epoch, lease_until=lease_until, now=now)
             looks = effect.state is EffectState.UNCERTAIN or row["look_first"] == 1
-            claimed.append(Effect.of(taken, reconciling=looks, origin=effect.origin))
+            taking.append((tx.each("claim_effect", [{"id": effect.id, "fence": effect.fence, **claims}]), looks, effect.origin))
+    claimed = []
+    for (taken,), looks, origin in taking:
+        if taken is None:
+            raise MissingRow("claim_effect")
+        claimed.append(Effect.of(taken, reconciling=looks, origin=origin))
     return claimed, expired, dropped
 
 

@@ -64,6 +64,13 @@ class Tx(Protocol):
         """Run the named statement and return its first row. Raises MissingRow if there is none."""
         ...
 
+    def each(self, name: str, rows: Sequence[Mapping[str, object]], /) -> Iterable[Row | None]:
+        """Run the named statement once for each row of parameters and return the first row of each, or None.
+
+        An engine may run them when the first row is read, together with later statements, in their order.
+        """
+        ...
+
     def many(self, name: str, rows: Sequence[Mapping[str, object] | tuple[object, ...]], /) -> None:
         """Run the named statement once for each row of parameters. It may not return rows.
 
@@ -122,7 +129,8 @@ class Database(ReadAccess, Protocol):
     ) -> T:
         """Run `work` in one durable transaction and return its result after the commit reached the disk.
 
-        `name` labels the transaction for logs, metrics and crash points. `urgent` work goes first. `brief` work takes
+        `name` labels the transaction for logs, metrics and crash points. `urgent` work goes first; an engine may run the statements
+        of several such writes in turns, so it must not depend on rows that others of its kind write. `brief` work takes
         less than a millisecond, so an engine may run it where it would hold up other callers. `deadline` is monotonic seconds:
         expired work is dropped before it starts. While `alone` work runs, no other write of any process is under way: each
         earlier one is visible, and the ids of each later one are greater.

@@ -56,7 +56,7 @@ class PlainTx:
     """A transaction of a program that knows its driver's tutorial: each statement is sent and awaited by itself."""
 
     def __init__(self, session: Session, statements: Mapping[str, NamedStatement]) -> None:
-        self._session = session
+        self._cursor = psycopg.RawCursor(session.connection)
         self._statements = statements
         self.events: list[Any] = []
 
@@ -87,7 +87,8 @@ class PlainTx:
         self.events.append(event)
 
     def _run(self, name: str, parameters: Mapping[str, object]) -> list[Row]:
-        cursor = self._session.execute(self._statements[name].sql, parameters)
+        statement = self._statements[name]
+        cursor = self._cursor.execute(statement.sql, [parameters[each] for each in statement.names], binary=True)
         if cursor.description is None:
             return []
         columns = {column.name: place for place, column in enumerate(cursor.description)}

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from faults.lab.traps import Trap
 from ledger.postgres.engine import PostgresDatabase
+from ledger.postgres.pipeline import Pipeline
 from ledger.postgres.sessions import Limits, Session
 from ledger.postgres.transactions import NamedStatement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from ledger.postgres.pipeline import StatementResult
     from ledger.postgres.transactions import PostgresTx
     from ledger.postgres.writer import QueuedWrite
 
@@ -34,7 +36,8 @@ class InlinePostgresDatabase(PostgresDatabase):
         session = database._writer.session  # noqa: SLF001 -- only the writer's session passes the trap
         assert isinstance(database, cls)  # noqa: S101 -- this class was opened
         assert session is not None  # noqa: S101 -- it is open
-        session.__class__ = _watched_session(
+        session.__class__ = _watched_session(cls.trap)
+        session.pipeline.__class__ = _watched_pipeline(
             cls.trap, {NamedStatement(text).sql: name for name, text in options["statements"].items()}
         )
         return database
@@ -76,16 +79,23 @@ def engine(trap: Trap) -> type[InlinePostgresDatabase]:
 _WRITING: list[str] = []  # the writes of the running batch, in order: one thread, one batch at a time
 
 
-def _watched_session(trap: Trap, names: Mapping[str, str]) -> type[Session]:
+def _watched_pipeline(trap: Trap, names: Mapping[str, str]) -> type[Pipeline]:
+    class WatchedPipeline(Pipeline):
+        last: NamedStatement | None = None
+
+        def add(self, statement: NamedStatement, values: Sequence[object]) -> StatementResult:
+            if (
+                statement.has_rows or statement is not self.last
+            ) and statement.sql in names:  # the rows of one `many` are one point
+                trap.passes(f"sql:{_WRITING[-1] if _WRITING else 'open'}/{names[statement.sql]}")
+            self.last = statement
+            return super().add(statement, values)
+
+    return WatchedPipeline
+
+
+def _watched_session(trap: Trap) -> type[Session]:
     class WatchedSession(Session):
-        def execute(self, sql: str, parameters: Mapping[str, object] | None = None) -> Any:
-            trap.passes(f"sql:{_WRITING[-1] if _WRITING else 'open'}/{names[sql]}")
-            return super().execute(sql, parameters)
-
-        def execute_many(self, sql: str, rows: Sequence[Mapping[str, object]]) -> None:
-            trap.passes(f"sql:{_WRITING[-1] if _WRITING else 'open'}/{names[sql]}")
-            super().execute_many(sql, rows)
-
         def commit(self) -> str | None:
             point = f"commit:{'+'.join(dict.fromkeys(_WRITING))}"
             trap.passes(f"{point}:before")

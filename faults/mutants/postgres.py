@@ -94,7 +94,7 @@ def mark_only_read(_honest: Any, self: Any, session: Any) -> bool:
 @patch(f"{SESSIONS}:Session", "shut")
 def canceled(_honest: Any, self: Any) -> None:
     """The server is asked to cancel a call that takes too long, COMMIT included."""
-    of(self, "_connection").cancel_safe(timeout=1.0)
+    self.connection.cancel_safe(timeout=1.0)
 
 
 @patch(MARK, "begin")
@@ -133,8 +133,8 @@ def events_kept() -> None:
     kept: list[object] = []
 
     @patch(WRITER, "PostgresTx")
-    def transaction(honest: Any, session: Any, statements: Any, _events: Any) -> Any:
-        return honest(session, statements, kept)
+    def transaction(honest: Any, session: Any, statements: Any, _events: Any, **named: Any) -> Any:
+        return honest(session, statements, kept, **named)
 
     transaction()
 

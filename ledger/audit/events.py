@@ -330,9 +330,12 @@ class Audit:
             entries = [_in_system_chain(entry, self.system_chain) for entry in entries]
         key_id, key = self.keyring.current
         heads = dict.fromkeys(map(_chain_of, entries), EMPTY)
-        for aggregate_id in sorted(heads):
-            heads[aggregate_id] = _head(tx, aggregate_id)
+        named = sorted(heads)
+        found = tx.each("audit_head", [{"aggregate_id": aggregate_id} for aggregate_id in named])
         (event_id, schema_version), *others = tx.all("next_audit_ids", count=len(entries))
+        for aggregate_id, row in zip(named, found, strict=True):
+            if row is not None:
+                heads[aggregate_id] = ChainHead(row["event_id"], row["seq"], row["mac"])
         others.reverse()
         rows = []
         for entry in entries:
@@ -363,11 +366,6 @@ def is_system_chain(aggregate_id: str) -> bool:
 
 def _in_system_chain(entry: Entry, chain: str) -> Entry:
     return entry._replace(aggregate_id=chain) if entry.aggregate_id == SYSTEM_CHAIN else entry
-
-
-def _head(tx: Tx, aggregate_id: str) -> ChainHead:
-    row = tx.one("audit_head", aggregate_id=aggregate_id)
-    return EMPTY if row is None else ChainHead(row["event_id"], row["seq"], row["mac"])
 
 
 def _sealed(key_id: str, key: bytes, aggregate_id: str, head: ChainHead) -> tuple[object, ...]:

@@ -20,6 +20,7 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.types.numeric import Int8BinaryDumper
 
 from ledger.database import DatabaseError
+from ledger.postgres.pipeline import Pipeline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -42,6 +43,7 @@ STALE: Final = frozenset({"25006", "0A000"})
 _NETWORK: Final = {"keepalives_idle": 2, "keepalives_interval": 1, "keepalives_count": 2, "tcp_user_timeout": 2000}
 _SETTINGS: Final = {
     "jit": "off",  # compiling a plan took seconds of the processor
+    "plan_cache_mode": "force_generic_plan",  # planning took as long as the statement
     "enable_seqscan": "off",  # a plan made while a table was empty stays in use when it is full
     "synchronous_commit": "on",
     "client_min_messages": "warning",
@@ -72,7 +74,7 @@ class Session:
         self.connection = connection
         self.server = server
         self.timeline = timeline
-        self._cursor = connection.cursor(binary=True)
+        self.pipeline = Pipeline(connection)
         self._control = connection.cursor()
         self._seconds = limits.statement / 1000 + OVERRUN_SECONDS
         self.call: float | None = None  # time.monotonic at the begin of the running call
@@ -91,39 +93,41 @@ class Session:
         """True if an error ended the open transaction: the server then refuses every statement until it is rolled back."""
         return bool(self.connection.pgconn.transaction_status != psycopg.pq.TransactionStatus.INTRANS)
 
-    def execute(self, sql: str, parameters: Mapping[str, object] | None = None) -> psycopg.Cursor[tuple[Any, ...]]:
-        """Run one statement. Raises psycopg.Error."""
-        self._begin(self._seconds)
-        try:
-            return self._cursor.execute(sql, parameters)
-        finally:
-            self.call = None
+    @property
+    def refused(self) -> bool:
+        """True if the transaction is open and can only be rolled back."""
+        return bool(self.connection.pgconn.transaction_status == psycopg.pq.TransactionStatus.INERROR)
 
-    def execute_many(self, sql: str, rows: Sequence[Mapping[str, object]]) -> None:
-        """Run one statement for each row of parameters, without waiting for each result. Raises psycopg.Error."""
+    def send(self) -> None:
+        """Send the waiting statements of the pipeline and wait for their results. Raises psycopg.Error."""
         self._begin(self._seconds)
         try:
-            self._cursor.executemany(sql, rows)
+            self.pipeline.send()
         finally:
             self.call = None
 
     def commit(self) -> str | None:
-        """Commit. Returns what makes the outcome uncertain, or None. Raises psycopg.Error; the outcome is then unknown too.
+        """Send the statements that wait, and COMMIT. Returns what makes the outcome uncertain, or None.
 
-        A warning says, for example, that the wait for a standby was canceled: the rows are visible and may still be lost.
+        Raises psycopg.Error. The outcome is then unknown, unless one of the statements failed: then COMMIT was not executed. A
+        warning says, for example, that the wait for a standby was canceled: the rows are visible and may still be lost.
         """
         self.notices.clear()
         self._begin(COMMIT_SECONDS)
         try:
-            status = self._control.execute("COMMIT", prepare=False).statusmessage
+            answer = self.pipeline.add_commit()
+            self.pipeline.send()
         finally:
             self.call = None
-        if status != "COMMIT":
-            return f"the server answered {status}"
+        status = answer.result and answer.result.command_status
+        if status != b"COMMIT":
+            return f"the server answered {status!r}"
         return "; ".join(self.notices) or None
 
     def run(self, sql: str) -> list[tuple[Any, ...]]:
-        """Run several statements without parameters in one round trip; return the rows of the last."""
+        """Run several statements without parameters in one round trip, after the waiting ones; return the rows of the last."""
+        if self.pipeline:
+            self.send()
         self._begin(self._seconds)
         try:
             cursor = self._control.execute(sql, prepare=False)

@@ -1,20 +1,27 @@
-"""Transactions of one session: named statements, rows by column name, and the classes of the server's errors."""
+"""Transactions of one session: named statements, rows by column name, and the classes of the server's errors.
+
+A statement without rows may wait until the next one that has some, and several whose rows are read later are sent together. An
+error of a statement that waited ends the transaction as any other does; the session's pipeline tells whose statement it was.
+"""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import psycopg
 
 from ledger.database import DatabaseError, MissingRow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from ledger.database import Row
+    from ledger.database import Row, Tx
+    from ledger.postgres.pipeline import StatementResult
     from ledger.postgres.sessions import Session
 
+T = TypeVar("T")
 # SQLSTATE codes (https://www.postgresql.org/docs/15/errcodes-appendix.html).
 # Another transaction was in the way: the same work may succeed when it runs again.
 CONFLICTS: Final = frozenset({"40001", "40P01", "55P03", "23505"})  # serialization, deadlock, lock timeout, unique key
@@ -23,28 +30,27 @@ UNIQUE: Final = "23505"
 TROUBLE: Final = ("40", "53", "55", "57", "58", "08")
 
 # A string literal, a comment and a cast contain no parameter.
-_PARTS: Final = re.compile(r"('(?:[^']|'')*')|(--[^\n]*)|(::)|:([a-z_0-9]+)|(%)")
+_PARTS: Final = re.compile(r"('(?:[^']|'')*')|(--[^\n]*)|(::)|:([a-z_0-9]+)")
+_WITHOUT_ROWS: Final = re.compile(r"\s*(INSERT|UPDATE|DELETE)\b")
 
 
 class NamedStatement:
-    """A named statement as psycopg takes it: `%(name)s` in place of `:name`. `names` is in order of first appearance."""
+    """A named statement as the server takes it: `$1` in place of the first `:name`. `names` is in order of first appearance."""
 
-    __slots__ = ("columns", "names", "sql")
+    __slots__ = ("columns", "has_rows", "names", "sql")
 
     def __init__(self, text: str) -> None:
-        names: dict[str, None] = {}
+        names: dict[str, int] = {}
 
         def convert(found: re.Match[str]) -> str:
-            literal, comment, cast, name, percent = found.groups()
+            literal, comment, cast, name = found.groups()
             if name is not None:
-                names[name] = None
-                return f"%({name})s"
-            if comment is not None:
-                return ""
-            return (literal or cast or percent).replace("%", "%%")
+                return f"${names.setdefault(name, len(names) + 1)}"
+            return "" if comment is not None else literal or cast
 
         self.sql = _PARTS.sub(convert, text)
         self.names = tuple(names)
+        self.has_rows = _WITHOUT_ROWS.match(self.sql) is None or "RETURNING" in self.sql
         self.columns: dict[str, int] | None = None  # known after its first run
 
 
@@ -68,31 +74,45 @@ class Record:
         return list(self._columns)
 
 
+class Firsts:
+    """The first row of each of several answers, or None. Reading the first of them sends the waiting statements."""
+
+    __slots__ = ("_answers", "_read")
+
+    def __init__(self, read: Callable[[StatementResult], list[Row]], answers: Sequence[StatementResult]) -> None:
+        self._read = read
+        self._answers = answers
+
+    def __iter__(self) -> Iterator[Row | None]:
+        for answer in self._answers:
+            rows = self._read(answer)
+            yield rows[0] if rows else None
+
+
 class PostgresTx:
     """An open transaction of one session. Results are always fetched completely."""
 
-    __slots__ = ("_session", "_statements", "events", "trouble")
+    __slots__ = ("_session", "_waits", "events", "statements", "trouble")
 
-    def __init__(self, session: Session, statements: Mapping[str, NamedStatement], events: list[object] | None) -> None:
-        """`events` collects emitted items; None forbids emitting."""
+    def __init__(
+        self, session: Session, statements: Mapping[str, NamedStatement], events: list[object] | None, *, waits: bool = False
+    ) -> None:
+        """`events` collects emitted items; None forbids emitting. `waits`: statements without rows wait for the next with rows."""
         self._session = session
-        self._statements = statements
+        self.statements = statements
+        self._waits = waits
         self.events = events
         self.trouble: psycopg.Error | None = None  # the first error; it ends the transaction even if the work handles it
 
     def all(self, name: str, /, **parameters: object) -> list[Row]:
         """Run the named statement and return every row."""
-        statement = self._statements[name]
-        try:
-            cursor = self._session.execute(statement.sql, parameters)
-            values = cursor.fetchall() if cursor.description is not None else ()
-        except psycopg.Error as error:
-            self._note(error)
-            raise
-        columns = statement.columns
-        if columns is None:
-            columns = statement.columns = {column.name: place for place, column in enumerate(cursor.description or ())}
-        return [Record(columns, row) for row in values]
+        statement = self.statements[name]
+        answer = self._asked(statement, [parameters[each] for each in statement.names])
+        if statement.has_rows:
+            return self._rows(statement, answer)
+        if not self._waits:
+            self.send()
+        return []
 
     def one(self, name: str, /, **parameters: object) -> Row | None:
         """Run the named statement and return its first row, or None."""
@@ -106,17 +126,50 @@ class PostgresTx:
             raise MissingRow(name)
         return row
 
+    def each(self, name: str, rows: Sequence[Mapping[str, object]], /) -> Firsts:
+        """Run the named statement once for each row of parameters (see Tx.each), all of them at once when a row is read."""
+        statement = self.statements[name]
+        answers = [self._asked(statement, [row[each] for each in statement.names]) for row in rows]
+        return Firsts(partial(self._rows, statement), answers)
+
     def many(self, name: str, rows: Sequence[Mapping[str, object] | tuple[object, ...]], /) -> None:
         """Run the named statement once for each row of parameters (see Tx.many), without waiting in between."""
-        if not rows:
+        statement = self.statements[name]
+        for row in rows:
+            self._asked(statement, row if isinstance(row, tuple) else [row[each] for each in statement.names])
+        if not self._waits:
+            self.send()
+
+    def ask(self, statement: NamedStatement) -> list[tuple[Any, ...]]:
+        """Run a statement of the engine's own and return its rows."""
+        answer = self._session.pipeline.add(statement, ())
+        self.send()
+        return [] if answer.result is None else self._session.pipeline.rows(answer.result)
+
+    def send(self) -> None:
+        """Send the statements that wait. Raises psycopg.Error."""
+        if not self._session.pipeline:
             return
-        statement = self._statements[name]
-        named = [dict(zip(statement.names, row, strict=True)) if isinstance(row, tuple) else row for row in rows]
         try:
-            self._session.execute_many(statement.sql, named)
+            self._session.send()
         except psycopg.Error as error:
-            self._note(error)
+            if self.trouble is None:
+                self.trouble = error
             raise
+
+    def _asked(self, statement: NamedStatement, values: Sequence[object]) -> StatementResult:
+        return self._session.pipeline.add(statement, values)
+
+    def _rows(self, statement: NamedStatement, answer: StatementResult) -> list[Row]:
+        if answer.result is None:
+            self.send()
+        result = answer.result
+        assert result is not None  # noqa: S101 -- sent
+        columns = statement.columns
+        if columns is None:
+            names = [result.fname(place) or b"" for place in range(result.nfields)]
+            columns = statement.columns = {name.decode(): place for place, name in enumerate(names)}
+        return [Record(columns, row) for row in self._session.pipeline.rows(result)]
 
     def emit(self, event: object, /) -> None:
         """Pass an item to the database's `finish`; it is dropped when this work is rolled back. Raises DatabaseError in a read."""
@@ -129,6 +182,37 @@ class PostgresTx:
         if self.trouble is not None and self._session.lost:
             raise self.trouble
 
-    def _note(self, error: psycopg.Error) -> None:
-        if self.trouble is None:
-            self.trouble = error
+
+class AnswerNeeded(BaseException):
+    """The work of a member cannot go on before the next answer. Not an Exception, so that work does not handle it."""
+
+
+class StepwiseTx(PostgresTx):
+    """The part of one member in a transaction whose members run side by side. Its work runs again for each answer it needs."""
+
+    __slots__ = ("_answers", "_place", "emitted", "first")
+
+    def __init__(self, tx: PostgresTx, session: Session) -> None:
+        super().__init__(session, tx.statements, None, waits=True)
+        self.emitted: list[object] = []
+        self.first: object = None  # the first statement, with its values
+        self._answers: list[StatementResult] = []
+        self._place = 0
+
+    def run(self, work: Callable[[Tx], T]) -> T:
+        """Run the work from its begin. Raises AnswerNeeded at its first statement that has rows and was not sent yet."""
+        self._place = 0
+        self.events = self.emitted = []
+        return work(self)
+
+    def _asked(self, statement: NamedStatement, values: Sequence[object]) -> StatementResult:
+        place, self._place = self._place, self._place + 1
+        if not self._answers:
+            self.first = (statement, tuple(values))
+        if place == len(self._answers):
+            self._answers.append(super()._asked(statement, values))
+        return self._answers[place]
+
+    def send(self) -> None:
+        """Wait until the statements of all members of this step are sent."""
+        raise AnswerNeeded

@@ -16,17 +16,16 @@ import psycopg
 
 from ledger.database import DatabaseError, NotRecorded, OutcomeUnknown, WritesRefused
 from ledger.postgres.marks import MarkError
-from ledger.postgres.transactions import CONFLICTS, TROUBLE, UNIQUE, PostgresTx
+from ledger.postgres.transactions import CONFLICTS, TROUBLE, UNIQUE, AnswerNeeded, NamedStatement, PostgresTx, StepwiseTx
 from ledger.writes import BATCH_SECONDS, SHARED_SECONDS, Member, Ran, tell
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ledger.audit.events import Binding
     from ledger.clock import Clock
     from ledger.postgres.marks import WriterMark
     from ledger.postgres.sessions import Session
-    from ledger.postgres.transactions import NamedStatement
 
 TRIES_MAX: Final = 5  # runs of a member that met a conflict or ended its session, and of a batch that could not be finished
 AWAY_SECONDS: Final = 30.0  # without a server; then its writes are refused as not recorded
@@ -36,7 +35,7 @@ BOUND_ROWS: Final = (
     "CREATE TEMPORARY TABLE bound_rows (name TEXT NOT NULL, aggregate_id TEXT, deleted BIGINT NOT NULL, key TEXT NOT NULL) "
     "ON COMMIT DELETE ROWS"
 )
-_REPORTED: Final = "SELECT name, aggregate_id, deleted, key FROM bound_rows"
+_REPORTED: Final = NamedStatement("SELECT name, aggregate_id, deleted, key FROM bound_rows")
 
 
 class QueuedWrite(Member):
@@ -117,10 +116,10 @@ class BatchWriter:
             if isinstance(error, MarkError):
                 raise
             return self._not_begun(batch, error)
-        tx = PostgresTx(session, self._statements, [])
+        tx = PostgresTx(session, self._statements, [], waits=True)
         ran, rest = self._run_members(tx, session, batch)
-        if ran and (failed := ran[-1]).failed:
-            return self._failed(session, tx, failed, ran[:-1], rest)
+        if failed := next((member for member in ran if member.failed), None):
+            return self._failed(session, tx, failed, [member for member in ran if member is not failed], rest)
         if all(member.error is not None for member in ran):
             self._roll_back(session)
             return Ran(list(ran), list(rest))
@@ -168,10 +167,19 @@ class BatchWriter:
     def _run_members(
         self, tx: PostgresTx, session: Session, batch: Sequence[QueuedWrite]
     ) -> tuple[list[QueuedWrite], Sequence[QueuedWrite]]:
-        """Run members until one fails or the batch has taken long enough. Return those that ran, and those that did not begin."""
-        began = now = self._clock.monotonic()
-        shared = batch[0].urgent  # urgent members come first; at least one of the others is included, so that none starves
+        """Run members until one fails or the batch has taken long enough. Return those that ran, and those that did not begin.
+
+        The urgent ones come first and run side by side.
+        """
+        began = self._clock.monotonic()
+        urgent = next((place for place, member in enumerate(batch) if not member.urgent), len(batch))
         ran: list[QueuedWrite] = []
+        if urgent > 1:
+            ran, alike = self._run_side_by_side(tx, session, batch[:urgent])
+            batch = [*alike, *batch[urgent:]]
+            if any(member.failed for member in ran):
+                return ran, batch
+        shared = urgent > 0  # at least one of the others is included, so that none starves
         for index, member in enumerate(batch):
             if index:
                 now = self._clock.monotonic()
@@ -182,17 +190,85 @@ class BatchWriter:
                 continue
             ran.append(member)
             member.failed = False
-            if member.deadline is not None and now >= member.deadline:
-                member.error = NotRecorded(f"{member.name} waited past its deadline; nothing was recorded.")
+            if self._expired(member, self._clock.monotonic()):
                 continue
+            session.pipeline.owner = member
             try:
                 member.result = member.work(tx)
             except Exception as error:  # noqa: BLE001 -- passed to the caller who awaits this member
                 member.error = error
             if member.error is not None or session.failed:
-                member.failed = True
+                self._note_failed(session, member)
                 return ran, batch[index + 1 :]
         return ran, ()
+
+    def _run_side_by_side(
+        self, tx: PostgresTx, session: Session, members: Sequence[QueuedWrite]
+    ) -> tuple[list[QueuedWrite], list[QueuedWrite]]:
+        """Run members step by step until one fails: the statements of one step of all of them are sent together.
+
+        Work is run again from its begin with the answers so far, up to the first statement without one. Returns those that ran, and
+        those that asked first what an earlier one did: they are about the same row, and run after it.
+        """
+        now = self._clock.monotonic()
+        ran = [member for member in members if member.start()]
+        for member in ran:
+            member.failed = False
+        runs = {member: StepwiseTx(tx, session) for member in ran if not self._expired(member, now)}
+        waiting = self._step(session, runs, runs)
+        alike, asked = [], set[object]()
+        for member in waiting:
+            if runs[member].first in asked:
+                alike.append(member)
+            asked.add(runs[member].first)
+        for member in alike:
+            ran.remove(member)
+            waiting.remove(member)
+            del runs[member]
+            member.reset()
+        while waiting and not any(member.failed for member in ran):
+            try:
+                tx.send()
+            except psycopg.Error as error:
+                waiting[0].error = error
+                self._note_failed(session, waiting[0])
+            else:
+                waiting = self._step(session, runs, waiting)
+        for steps in runs.values():
+            for event in steps.emitted:
+                tx.emit(event)
+        return ran, alike
+
+    @staticmethod
+    def _step(session: Session, runs: Mapping[QueuedWrite, StepwiseTx], members: Iterable[QueuedWrite]) -> list[QueuedWrite]:
+        """Run the work of each member up to its next statement without an answer. Return those that wait for one."""
+        waiting = []
+        for member in members:
+            session.pipeline.owner = member
+            try:
+                member.result = runs[member].run(member.work)
+            except AnswerNeeded:
+                waiting.append(member)
+            except Exception as error:  # noqa: BLE001 -- passed to the caller who awaits this member
+                member.error, member.failed = error, True
+                break
+        return waiting
+
+    @staticmethod
+    def _note_failed(session: Session, member: QueuedWrite) -> None:
+        """Mark the member that failed: `member`, or the one whose statement had waited until now."""
+        culprit = session.pipeline.culprit
+        if isinstance(culprit, QueuedWrite) and culprit is not member:
+            culprit.error, member.error = member.error, None
+            member = culprit
+        member.failed = True
+
+    @staticmethod
+    def _expired(member: QueuedWrite, now: float) -> bool:
+        if member.deadline is None or now < member.deadline:
+            return False
+        member.error = NotRecorded(f"{member.name} waited past its deadline; nothing was recorded.")
+        return True
 
     def _failed(
         self,
@@ -224,20 +300,24 @@ class BatchWriter:
     def _finished(self, session: Session, tx: PostgresTx, ran: list[QueuedWrite], rest: Sequence[QueuedWrite]) -> Ran | None:
         """Run the last step of the batch, for the items that its members emitted and the bound rows that they changed."""
         events, tx.events = tx.events or [], None
-        if self._finish is None:
-            return None
+        session.pipeline.owner = None
         failure: Exception
         try:
             if self._binding is not None:
-                for table, aggregate_id, deleted, key in session.run(_REPORTED):
+                for table, aggregate_id, deleted, key in tx.ask(_REPORTED):
                     self._binding.report(table, aggregate_id, deleted, *json.loads(key))
-            if events or self._binding:
+            if self._finish is not None and (events or self._binding):
                 self._finish(tx, events)
+            else:
+                tx.send()
             if not session.failed:
                 return None
             failure = tx.trouble or DatabaseError("its transaction was rolled back")
         except Exception as error:  # noqa: BLE001 -- reported to every member: none is recorded without it
             failure = tx.trouble or error
+        if isinstance(culprit := session.pipeline.culprit, QueuedWrite):  # its statement had waited until now
+            culprit.error, culprit.failed = failure, True
+            return self._failed(session, tx, culprit, [member for member in ran if member is not culprit], rest)
         trouble = failure if isinstance(failure, psycopg.Error) else None
         lost = not self._roll_back(session, trouble)
         if lost or (trouble is not None and trouble.sqlstate in CONFLICTS):
@@ -256,6 +336,7 @@ class BatchWriter:
 
     def _roll_back(self, session: Session, trouble: psycopg.Error | None = None) -> bool:
         """Roll back. False when the session is lost, which rolls back too."""
+        session.pipeline.drop()
         if trouble is None or not session.useless_after(trouble):
             try:
                 session.run("ROLLBACK")
@@ -275,8 +356,8 @@ class BatchWriter:
         try:
             uncertain = session.commit()
         except psycopg.Error as error:
-            if not session.lost and error.sqlstate is not None and error.sqlstate[:2] in {"23", "40"}:
-                self._committing = False  # the server says that it rolled back
+            if session.refused or (not session.lost and error.sqlstate is not None and error.sqlstate[:2] in {"23", "40"}):
+                self._committing = False  # the server has not executed it, or says that it rolled back
                 return self._conflict_at_commit(session, error, ran, rest)
             uncertain = _words(error)
         if uncertain is not None:

@@ -120,6 +120,18 @@ class SqliteTx:
             raise MissingRow(name)
         return row
 
+    def each(self, name: str, rows: Sequence[Mapping[str, object]], /) -> list[Row | None]:
+        """Run the named statement once for each row of parameters and return the first row of each, or None."""
+        if not self._connection.in_transaction:
+            raise self._gone(name)
+        try:
+            sql, ordered = numbered(self._statements[name])
+            found = [self._cursor.execute(sql, ordered(row)).fetchall() for row in rows]
+        except sqlite3.Error as error:
+            self._note(error)
+            raise
+        return [first[0] if first else None for first in found]
+
     def many(self, name: str, rows: Sequence[Mapping[str, object] | tuple[object, ...]], /) -> None:
         """Run the named statement once for each row of parameters (see Tx.many). It may not return rows."""
         if not self._connection.in_transaction:

@@ -161,7 +161,7 @@ async def test_work_under_way_long_after_its_deadline_is_of_unknown_outcome(wait
     book = await waiting_engine.open()
     slow = Held("slow")
     with pytest.raises(OutcomeUnknown):
-        await book.write("slow", slow, deadline=clock.monotonic() + 0.01)
+        await book.write("slow", slow, deadline=clock.monotonic() + 0.5)  # time enough to begin
     slow.release()
     await book.close()
     assert waiting_engine.seen() == ["slow"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg.pq import TransactionStatus
@@ -48,7 +48,9 @@ class PostgresShell:
 
     def _rows(self, sql: str, parameters: Sequence[object] | Mapping[str, object]) -> list[Row]:
         if isinstance(parameters, Mapping):
-            cursor = self._connection.execute(NamedStatement(sql).sql, parameters)
+            statement = NamedStatement(sql)
+            cursor: psycopg.Cursor[Any] = psycopg.RawCursor(self._connection)
+            cursor.execute(statement.sql, [parameters[name] for name in statement.names])
         else:
             cursor = self._connection.execute(sql.replace("%", "%%").replace("?", "%s"), parameters)
         if cursor.description is None:

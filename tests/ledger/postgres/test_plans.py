@@ -72,12 +72,11 @@ class Planner:
     def prepare(self, name: str, kind: str) -> str:
         """Prepare a named statement and return the command that executes it. `kind`: of the plan, custom or generic."""
         statement = NamedStatement(LEDGER_STATEMENTS[name])
-        numbers = {parameter: f"${number}" for number, parameter in enumerate(statement.names, 1)}
         given = {parameter: f"'{VALUES.get(parameter, START_MS)}'" for parameter in statement.names}
         if name == "due_operations":
             given["source"] = "NULL"
         self.connection.execute(f"SET plan_cache_mode = force_{kind}_plan")
-        self.connection.execute(f"PREPARE {name}_{kind} AS {statement.sql % numbers}")
+        self.connection.execute(f"PREPARE {name}_{kind} AS {statement.sql}")
         return f"EXECUTE {name}_{kind}" + (f" ({', '.join(given.values())})" if given else "")
 
     def explain(self, execute: str, *, run: bool = False) -> list[dict[str, Any]]:

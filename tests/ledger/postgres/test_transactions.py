@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 @pytest.mark.parametrize(
     ("text", "sql", "names"),
     [
-        ("SELECT :b, :a, :b", "SELECT %(b)s, %(a)s, %(b)s", ("b", "a")),
-        ("SELECT (:a)::bigint, 7 % 2", "SELECT (%(a)s)::bigint, 7 %% 2", ("a",)),
-        ("SELECT 'a :b, 5 % ''c'' ' || :d", "SELECT 'a :b, 5 %% ''c'' ' || %(d)s", ("d",)),
-        ("SELECT 1 -- of :a, 5 %\nWHERE :b", "SELECT 1 \nWHERE %(b)s", ("b",)),
+        ("SELECT :b, :a, :b", "SELECT $1, $2, $1", ("b", "a")),
+        ("SELECT (:a)::bigint, 7 % 2", "SELECT ($1)::bigint, 7 % 2", ("a",)),
+        ("SELECT 'a :b, 5 % ''c'' ' || :d", "SELECT 'a :b, 5 % ''c'' ' || $1", ("d",)),
+        ("SELECT 1 -- of :a, 5 %\nWHERE :b", "SELECT 1 \nWHERE $1", ("b",)),
     ],
 )
 def test_parameters_are_converted_outside_literals_casts_and_comments(text: str, sql: str, names: tuple[str, ...]) -> None:
