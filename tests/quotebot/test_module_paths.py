@@ -26,7 +26,7 @@ PERIODIC: Final = (
     *("quotebot/jobs/", "quotebot/app/workers.py", "quotebot/observability/clock_guard.py", "quotebot/store/schedule.py"),
     "quotebot/store/extractions.py",  # the job that answers messages without the model
     "ledger/measures.py",  # the page of metrics
-    *("ledger/recovery.py", "ledger/audit/anchors.py", "ledger/audit/verification.py", "ledger/retention.py"),
+    *("ledger/leases.py", "ledger/recovery.py", "ledger/audit/anchors.py", "ledger/audit/verification.py", "ledger/retention.py"),
 )
 SANDBOX: Final = ("quotebot/sandbox/", "quotebot/observability/loopback.py")  # the local servers refuse other sites' pages
 PRODUCT: Final = ("quotebot/", "ledger/", "adapters/")
