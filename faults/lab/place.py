@@ -15,7 +15,6 @@ from faults.checks.checker import house_of
 from faults.lab import database
 from faults.lab.reader import looking_at, read_only
 from faults.lab.traps import TrappedFiles
-from quotebot.app.installation import storage_of
 from quotebot.sandbox.slack.directory import APPROVERS
 
 if TYPE_CHECKING:
@@ -39,10 +38,12 @@ def engine_for(settings: Settings, trap: Trap) -> Any:
 
 
 def artefacts(settings: Settings, trap: Trap) -> ArtefactStore:
-    """Return the store of rendered documents; files pass the trap."""
+    """Return the store of rendered documents, whose changes pass the trap."""
     if settings.ledger_url is None:
         return Artefacts(settings.data_dir / "artefacts", TrappedFiles(trap))
-    return storage_of(settings).documents()
+    from faults.lab import postgres  # noqa: PLC0415 -- as above
+
+    return postgres.TrappedDocuments(settings.ledger_url, trap)
 
 
 def house(settings: Settings) -> House:

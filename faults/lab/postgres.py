@@ -12,6 +12,7 @@ from ledger.postgres.engine import PostgresDatabase
 from ledger.postgres.pipeline import Pipeline
 from ledger.postgres.sessions import Limits, Session
 from ledger.postgres.transactions import NamedStatement
+from quotebot.app.postgres_storage import DocumentRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -69,6 +70,31 @@ class InlinePostgresDatabase(PostgresDatabase):
     def _hand_over(self, batch: list[QueuedWrite]) -> None:
         _WRITING.clear()
         self._loop.call_soon(self._notified, self._writer.run(batch))
+
+
+class TrappedDocuments(DocumentRows):
+    """The production's documents as rows; `trap` is passed before and after every change."""
+
+    def __init__(self, url: str, trap: Trap) -> None:
+        super().__init__(url)
+        self._trap = trap
+
+    def put(self, content: bytes) -> str:
+        """Store a document."""
+        self._trap.passes("document:put:before")
+        sha256 = super().put(content)
+        self._changed("put")
+        return sha256
+
+    def remove(self, sha256: str) -> None:
+        """Remove a document."""
+        self._trap.passes("document:remove:before")
+        super().remove(sha256)
+        self._changed("remove")
+
+    def _changed(self, what: str) -> None:
+        self._trap.commits += 1
+        self._trap.passes(f"document:{what}:after")
 
 
 def engine(trap: Trap) -> type[InlinePostgresDatabase]:
