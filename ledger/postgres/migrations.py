@@ -217,7 +217,8 @@ def schema_differences(connection: psycopg.Connection[Any], migrations: Sequence
 
     What a newer build may have added is not foreign.
     """
-    names = {(migration.component, migration.name) for migration in recorded(connection, migrations)}
+    before = recorded(connection, migrations)
+    names = {(migration.component, migration.name) for migration in before}
     applied = [migration for migration in migrations if (migration.component, migration.name) in names]
     if not applied:
         return []
@@ -226,6 +227,7 @@ def schema_differences(connection: psycopg.Connection[Any], migrations: Sequence
     with connection.transaction(force_rollback=True):
         _look_in(connection, schema, "pg_temp")
         actual = _objects(connection, schema, pinned)
+        meanwhile = recorded(connection, migrations) != before  # by another bot that starts
         _look_in(connection, "pg_temp", schema)
         try:
             connection.execute(BOOKKEEPING.replace("IF NOT EXISTS", ""))
@@ -235,6 +237,8 @@ def schema_differences(connection: psycopg.Connection[Any], migrations: Sequence
             return [f"{error.diag.message_primary or 'a function is missing'}"]
         found = connection.execute("SELECT pg_my_temp_schema()::regnamespace::text").fetchone()
         expected = _objects(connection, next(iter(found or ())), f"search_path=pg_temp, {schema}")
+    if meanwhile:
+        return schema_differences(connection, migrations)
     return differences(expected, without_additions(expected, actual) if newer(connection, migrations) else actual)
 
 

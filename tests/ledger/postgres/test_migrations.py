@@ -79,6 +79,24 @@ def test_a_process_that_waited_for_the_first_migration_sees_it(create_database: 
         assert first.execute("SELECT applied_at FROM schema_migrations").fetchall() == [(5,)]
 
 
+def test_a_file_applied_during_a_comparison_is_not_foreign(create_database: Create, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = create_database(())
+    honest = migrations.recorded
+
+    def recorded(*asked: Any) -> Any:
+        found = honest(*asked)
+        monkeypatch.undo()
+        with psycopg.connect(url, autocommit=True) as other:
+            assert migrate(other, MIGRATIONS, 5) == NAMES[1:]
+        return found
+
+    with psycopg.connect(url, autocommit=True) as own:
+        migrate(own, MIGRATIONS[:1], 5)
+        monkeypatch.setattr(migrations, "recorded", recorded)
+        assert schema_differences(own, MIGRATIONS) == []
+        assert pending(own, MIGRATIONS) == []
+
+
 def of_newer_build(name: str, sql: str, header: str = EXPAND) -> Migration:
     return Migration("quotebot.store", name, f"{header} for a test\n{sql}")
 
