@@ -108,7 +108,7 @@ class Proxy:
         self._port = 0
         self._fault: CommitFault | None = None
         self._struck = threading.Event()
-        self._away = self._silent = False
+        self._away = self._silent = self._vanished = False
         self._delay = 0.0
         self.accepted = 0  # connections of clients so far
 
@@ -143,13 +143,18 @@ class Proxy:
         for connection in list(self._connections):
             connection.silent = True
 
+    def vanish(self) -> None:
+        """Swallow everything as `swallow` does, and do not tell the server either which connections the client closes."""
+        self._vanished = True
+        self.swallow()
+
     def end_at_server(self) -> None:
-        """End the server's side of all connections, as the server does when a silent client does not answer for so long."""
+        """End the server's side of all connections, as the server does in the end when its client's machine has vanished."""
         self._run(self._end_at_server())
 
     def come_back(self) -> None:
         """Accept and serve new connections again. Connections that lost bytes stay silent."""
-        self._away = self._silent = False
+        self._away = self._silent = self._vanished = False
 
     def delay(self, seconds: float) -> None:
         """Hold each message in each direction for so long."""
@@ -245,7 +250,7 @@ class Proxy:
                     await connection.server_writer.drain()
                 if ends and connection.fault in {CommitFault.SENT, CommitFault.LATE}:
                     break
-        connection.cut(client_only=connection.fault is CommitFault.LATE)
+        connection.cut(client_only=connection.fault is CommitFault.LATE or (connection.silent and self._vanished))
         if connection.fault is not None:
             self._struck.set()
 

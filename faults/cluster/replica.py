@@ -12,7 +12,6 @@ import json
 import logging
 import random
 import signal
-import socket
 import sys
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -27,12 +26,14 @@ from faults.lab.processes import end_with_parent
 from faults.mutants.patching import put
 from ledger import recovery
 from ledger.audit.events import Audit, Keyring
-from ledger.ledger import Ledger, StaleFenceError
+from ledger.leases import Leases
+from ledger.ledger import Ledger, StaleFenceError, no_follow_ups
 from ledger.records import Delivered, FollowUps
 from quotebot.app.postgres_storage import PostgresStorage
+from quotebot.app.workers import claim_jobs
 from quotebot.dispatch import dispatcher
 from quotebot.handlers.quotes import DOMAIN_EVENTS
-from quotebot.jobs.maintenance import LEASES_PER_LIFE, Housekeeper, Job
+from quotebot.jobs.maintenance import Housekeeper
 
 if TYPE_CHECKING:
     from ledger.database import Tx
@@ -41,8 +42,8 @@ if TYPE_CHECKING:
 KEY: Final = b"k" * 32
 JOURNAL: Final = "journal"
 CLIENTS: Final = 3
-REST_SECONDS: Final = 0.2
-AT_ONCE: Final = 8
+REST_SECONDS: Final = 0.25
+AT_ONCE: Final = 16
 CALLS_PER_TIMEOUT: Final = 3
 POLL_SECONDS: Final = 0.2
 TAKEN_SECONDS: Final = 0.1
@@ -122,9 +123,7 @@ class Executor:
         """Work until cancelled."""
         while True:
             self._ledger.operations_changed.clear()
-            due = []
-            if self._ledger.ownership.is_held():
-                due = await self._clients.insist(lambda: self._ledger.claim_operations(AT_ONCE))
+            due = await self._clients.insist(lambda: self._ledger.claim_operations(AT_ONCE))
             await asyncio.gather(*(self._execute(operation) for operation in due))
             if not due:
                 await _wait(self._ledger.operations_changed, POLL_SECONDS)
@@ -154,15 +153,24 @@ async def run(orders: Orders) -> None:
     clock = storage.clock()
     audit = Audit(DOMAIN_EVENTS, Keyring.of(KEY))
     database = await storage.open(audit, clock, bot=True)
-    epoch = await recovery.begin_epoch(
-        database, clock.now_ms(), role="bot", build="1.0", alone=False, replica=owner.name, host=socket.gethostname()
-    )
+
+    async def begin() -> int:
+        epoch = await recovery.begin_epoch(database, clock.now_ms(), role="bot", build="1.0", alone=False, replica=owner.name)
+        journal.write("up", epoch)
+        return epoch
+
     ledger = NotedLedger(
-        database, clock, audit, epoch=epoch, ownership=owner, lease_seconds=orders.lease_seconds, poison_claims=POISON_CLAIMS
+        database,
+        clock,
+        audit,
+        epoch=await begin(),
+        ownership=owner,
+        lease_seconds=orders.lease_seconds,
+        poison_claims=POISON_CLAIMS,
     )
     ledger.journal = journal
     await recovery.take_back(ledger)
-    journal.write("up", epoch)
+    leases = Leases(ledger, begin, answer=recovery.no_answer, follow=no_follow_ups)
     timeout = CALLS_PER_TIMEOUT * orders.call_seconds
     policy = replace(policy_for(CLASS), timeout_seconds=timeout, concurrency=AT_ONCE)
     sender = dispatcher.Dispatcher(
@@ -175,16 +183,12 @@ async def run(orders: Orders) -> None:
     )
     clients = Clients(
         ledger,
-        f"{orders.name}{epoch}",
+        f"{orders.name}{ledger.epoch}",
         CLIENTS,
         acknowledged=lambda aggregate, key: journal.write("acknowledged", aggregate, key),
         rest=lambda: REST_SECONDS,
     )
-    renewal = orders.lease_seconds / LEASES_PER_LIFE
-    jobs = [
-        Job("renew_leases", renewal, lambda: recovery.renew_leases(ledger)),
-        Job("take_back_lapsed", renewal, lambda: recovery.take_back_lapsed(ledger)),
-    ]
+    jobs = claim_jobs(leases, orders.lease_seconds, alone=False)
     tasks = [
         asyncio.create_task(sender.run()),
         asyncio.create_task(Executor(ledger, clients, journal).run()),

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 LOOK_SECONDS: Final = 0.05
 PATIENCE_SECONDS: Final = 90.0
 KEEPALIVE_SECONDS: Final = 11.0  # the lock's session asks after 5 s, and gives up after three times 2 s
-CALL_SECONDS: Final = 1.0
+CALL_SECONDS: Final = 0.4
 CALLS_PER_LEASE: Final = 12  # a shorter lease lasts for so many of the longest calls
 
 
@@ -80,7 +80,7 @@ class Server:
 
     def lose(self, name: str) -> None:
         """Swallow what the replica sends and is sent."""
-        self._proxies[name].swallow()
+        self._proxies[name].vanish()
 
     def give_up(self, name: str) -> None:
         """End the replica's sessions at the server, which got no answer from its machine."""

@@ -50,6 +50,7 @@ WORDS: Final = {
 LEASE_SECONDS: Final = 120  # the real one
 SHORT_SECONDS: Final = 4  # for tests; the time-outs of calls are in proportion
 ENOUGH: Final = 5  # commands that a replica acknowledges before and after a fault
+BRIEF_SECONDS: Final = 1.0  # in place of the time after which a server gives up the sessions of a host that is gone
 PAUSE_SECONDS: Final = 1.5
 TAKEN_SECONDS: Final = {KILLED: 5.0, GONE: 15.0, STOPPED: 10.0}  # after the fault; of a stopped one after its lease
 
@@ -96,8 +97,8 @@ class Stage:
         """Do one of the faults to a replica, and wait until its work runs elsewhere and it works again."""
         replicas, victim = self._replicas, self._random.choice(NAMES)
         others = [name for name in NAMES if name != victim]
-        pid, epoch = replicas.pid(victim), replicas.epoch(victim)
         self._await_call(victim)
+        pid, epoch = replicas.pid(victim), replicas.epoch(victim)
         began = time.monotonic()
         if kind == GONE:
             server.lose(victim)
@@ -108,7 +109,7 @@ class Stage:
 
         def is_taken() -> bool:
             nonlocal given_up
-            if not given_up and time.monotonic() - began >= KEEPALIVE_SECONDS:
+            if not given_up and time.monotonic() - began >= (KEEPALIVE_SECONDS if self._chunk.timed else BRIEF_SECONDS):
                 server.give_up(victim)
                 given_up = True
             return all(replicas.elsewhere(row, pid, began) or replicas.is_finished(row) for row in held)

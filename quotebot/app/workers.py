@@ -253,7 +253,7 @@ class Workers:
             ],
             [Job("holders", HOLDERS_SECONDS, lambda: check_holders(ledger, directory, rules), HOLDERS_FIRST_SECONDS, leader=True)],
             _long_jobs(ledger, settings, ports.clock, sweep, guard),
-            _claim_jobs(leases, settings.lease_seconds, alone=ledger.ownership.alone),
+            claim_jobs(leases, settings.lease_seconds, alone=ledger.ownership.alone),
         )
         leads = ledger.ownership.leads if shared else None
         self._housekeepers = [Housekeeper(some, ports.clock, leads=leads, poll_seconds=ports.poll_seconds) for some in jobs]
@@ -345,7 +345,7 @@ def _jobs(ledger: Ledger, settings: Settings, metrics: Metrics, home: Callable[[
     ]
 
 
-def _claim_jobs(leases: Leases, lease_seconds: float, *, alone: bool) -> list[Job]:
+def claim_jobs(leases: Leases, lease_seconds: float, *, alone: bool) -> list[Job]:
     """Return the upkeep of claims, which waits for no other job."""
     renewal_seconds = lease_seconds / LEASES_PER_LIFE
     if alone:

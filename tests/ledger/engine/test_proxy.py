@@ -140,6 +140,24 @@ def test_swallowed_packets_are_received_and_never_answered(connection: psycopg.C
     assert notes(url) == 0
 
 
+def test_a_server_keeps_the_session_of_a_vanished_machine_until_it_ends_it(
+    connection: psycopg.Connection, proxy: Proxy, url: str
+) -> None:
+    pid = connection.info.backend_pid
+    with psycopg.connect(url, autocommit=True) as direct:
+
+        def sessions() -> int:
+            return len(direct.execute("SELECT 1 FROM pg_stat_activity WHERE pid = %s", (pid,)).fetchall())
+
+        proxy.vanish()
+        connection.close()
+        with closing(psycopg.connect(url)):  # meanwhile the proxy may have told the server
+            assert sessions() == 1
+        proxy.end_at_server()
+        while sessions():
+            pass
+
+
 def test_messages_are_delayed(connection: psycopg.Connection, proxy: Proxy) -> None:
     proxy.delay(0.03)
     before = time.monotonic()
