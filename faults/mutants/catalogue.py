@@ -453,6 +453,12 @@ POSTGRES: Final = (
         postgres.twins_not_locked,
         Check(LOCKS, "test_equal_creations_look_for_each_other_one_after_the_other"),
     ),
+    Bug(
+        "purges not locked",
+        "two leaders count a deleted row twice",
+        postgres.purges_not_locked,
+        Check(LOCKS, "test_purges_delete_and_count_one_after_the_other"),
+    ),
     Bug("claims wait for each other", "one process stops all others", postgres.claims_wait, PASSED_OVER),
     Bug("claims without a lock", "two processes claim one row", postgres.claimed_twice, PASSED_OVER),
     Bug(
