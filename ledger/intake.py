@@ -55,17 +55,18 @@ class KeyedRequest:
 def reserve(tx: Tx, audit: Audit, pin: Callable[[Tx, str], int | None], now: int, sighted: KeyedRequest) -> Reservation:
     """Bind the delivery to its operation: a new one at the first delivery, the same one for every later delivery."""
     request = sighted.request
-    known = tx.one(
-        "find_delivery",
-        source=request.source,
-        source_request_id=request.source_request_id,
-        action_kind=request.action_kind,
-    )
+    delivery = {
+        "source": request.source,
+        "source_request_id": request.source_request_id,
+        "action_kind": request.action_kind,
+    }
+    found, stones = tx.each("find_delivery", (delivery,)), tx.each("tombstone", ({"operation_key": sighted.key},))
+    (known,), (tombstone,) = found, stones
     if known is None:
-        return _at_first_sight(tx, audit, pin, now, sighted)
+        return _at_first_sight(tx, audit, pin, now, sighted, tombstone)
     row = tx.one("operation_by_id", id=known["operation_id"])
     if row is None:
-        return _remembered(tx, audit, now, sighted, tx.one("tombstone", operation_key=sighted.key))
+        return _remembered(tx, audit, now, sighted, tombstone)
     operation = Operation.of(row)
     if known["fingerprint"] != request.fingerprint:
         retry = _retry_of(request)
@@ -86,8 +87,9 @@ def _retry_of(request: Request) -> dict[str, Any]:
     return {name: request.transport[name] for name in RETRY_FIELDS if request.transport.get(name)}
 
 
-def _at_first_sight(tx: Tx, audit: Audit, pin: Callable[[Tx, str], int | None], now: int, sighted: KeyedRequest) -> Reservation:
-    tombstone = tx.one("tombstone", operation_key=sighted.key)
+def _at_first_sight(
+    tx: Tx, audit: Audit, pin: Callable[[Tx, str], int | None], now: int, sighted: KeyedRequest, tombstone: Row | None
+) -> Reservation:
     if tombstone is not None:
         return _remembered(tx, audit, now, sighted, tombstone)
     request = sighted.request

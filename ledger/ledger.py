@@ -213,7 +213,7 @@ class Ledger:
             answered = {name: value for name, value in outcome.response.items() if name != "text"}  # no free text in the audit
             answered["owes"] = enqueue(tx, self.audit, now, cause, outcome.effects)
             self.audit.of_operation(tx, now, f"operation.{outcome.kind}", operation, retry_count=tries, after=answered)
-            return outcome, tx.one("due_operation", now=now) is not None
+            return outcome, bool(row["others_due"])
 
         try:
             done, others_due = await self.database.write("execute", work, brief=True)

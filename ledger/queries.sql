@@ -102,12 +102,13 @@ RETURNING
 
 -- name: complete_operation
 -- in_progress -> completed
+-- Also tells whether another one waits that is due, be it behind a third.
 UPDATE operations
 SET state = 'completed', outcome = :outcome, response = :response, epoch = NULL, lease_until = NULL, claims = 0,
   attempts = attempts + 1, last_attempt_at = :now, finished_at = :now, updated_at = :now,
   retain_until = coalesce(:retain_until, retain_until)
 WHERE id = :id AND state = 'in_progress' AND fence = :fence
-RETURNING id;
+RETURNING id, EXISTS (SELECT 1 FROM operations AS other WHERE other.next_attempt_at <= :now) AS others_due;
 
 -- name: retry_operation
 -- in_progress -> failed_retryable
@@ -205,10 +206,6 @@ SELECT id FROM operations WHERE claims > 1 AND (next_attempt_at IS NOT NULL OR s
 UPDATE operations SET next_attempt_at = CASE WHEN next_attempt_at > updated_at THEN :now + next_attempt_at - updated_at ELSE :now END, updated_at = :now
 WHERE next_attempt_at > :now AND updated_at > :now
 RETURNING id;
-
--- name: due_operation
--- Whether any waits that is due, be it behind another one.
-SELECT 1 AS one FROM operations WHERE next_attempt_at <= :now LIMIT 1;
 
 -- name: next_operation_due_at
 SELECT min(next_attempt_at) AS due FROM operations WHERE next_attempt_at > :now;

@@ -22,7 +22,6 @@ INDEXES = {
     "lapsed_operations": {"operations_in_progress"},
     "operations_waiting": {"operations_lane"},
     "renew_operation_leases": {"operations_in_progress"},
-    "due_operation": {"operations_due"},
     "next_operation_due_at": {"operations_due"},
     "effect_by_key": {"sqlite_autoindex_effects_1"},
     "due_classes": {"effects_due"},
