@@ -32,6 +32,7 @@ OVERRUN_SECONDS: Final = 1.0  # beyond the time at which the server itself ends 
 WATCH_SECONDS: Final = 0.2
 SILENT_SECONDS: Final = 0.4  # of a call; then the watchdog tries another connection
 PROBE_SECONDS: Final = 1.0  # for that connection
+ASK_SECONDS: Final = 0.5  # for the answers of the other hosts of a URL
 SERVER_MIN: Final = 150000
 PREPARED_MAX: Final = 1000
 _POSITION: Final = (
@@ -203,7 +204,8 @@ class Address:
 
     A new primary has a higher timeline than the one before. An old primary that is back without noticing the new one still takes
     writes, which are lost later, so a server on a lower timeline than the highest seen is refused, and an open session with it is
-    not used any more.
+    not used any more. A process that was stopped or dead during a failover has not seen the new one: before it uses a server on the
+    timeline that it knows, it asks the other hosts.
     """
 
     def __init__(self, url: str, timelines: Path | None = None) -> None:
@@ -242,7 +244,7 @@ class Address:
                 failure = error
                 continue
             try:
-                timeline = self._require_suitable(connection)
+                timeline = self._require_suitable(connection, self._servers[place % count])
             except (psycopg.Error, DatabaseError) as error:
                 connection.close()
                 failure = error
@@ -262,12 +264,14 @@ class Address:
         with self._lock:
             self.timeline = max(self.timeline, stored)
 
-    def _require_suitable(self, connection: psycopg.Connection[tuple[Any, ...]]) -> int:
+    def _require_suitable(self, connection: psycopg.Connection[tuple[Any, ...]], server: Mapping[str, Any]) -> int:
         """Return the server's timeline. Raises DatabaseError for a server or database that the ledger cannot use."""
         require_version(connection)
         if connection.info.parameter_status("server_encoding") != "UTF8":
             raise DatabaseError("The database's encoding is not UTF8. Create it with ENCODING 'UTF8' and LC_COLLATE 'C'.")
         system, timeline = read_position(connection)
+        if not 0 < max(self.timeline, self._log.highest(system)) < timeline:
+            self._ask_others(server, system)
         with self._lock:
             stored = self._log.highest(system)
             highest = max(self.timeline, stored)
@@ -280,6 +284,24 @@ class Address:
                 self._log.add(system, timeline)
             self._system, self.timeline = system, timeline
         return timeline
+
+    def _ask_others(self, server: Mapping[str, Any], system: str) -> None:
+        """Ask the other hosts for a higher timeline, and wait a moment. A later answer ends the sessions with `server`."""
+        others = [each for each in self._servers if each is not server]
+        asking = [threading.Thread(target=self._ask, args=(each, system), name="ledger-hosts", daemon=True) for each in others]
+        for thread in asking:
+            thread.start()
+        give_up_at = time.monotonic() + ASK_SECONDS
+        for thread in asking:
+            thread.join(max(0.0, give_up_at - time.monotonic()))
+
+    def _ask(self, server: Mapping[str, Any], system: str) -> None:
+        with contextlib.suppress(psycopg.Error), _connect(server, "quotebot host", WRITER, writes=True) as connection:
+            found, timeline = read_position(connection)
+            with self._lock:
+                if found == system and timeline > self.timeline:
+                    self.timeline = timeline
+                    self._log.add(system, timeline)
 
 
 def require_version(connection: psycopg.Connection[tuple[Any, ...]]) -> None:

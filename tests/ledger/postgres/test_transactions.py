@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeAlias
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
 
+from faults.cluster.proxy import Proxy
 from ledger.database import DatabaseError, MissingRow, NotRecorded
-from ledger.postgres import engine
+from ledger.postgres import engine, sessions
 from ledger.postgres.engine import SnapshotReader
 from ledger.postgres.sessions import WRITER, Address, Session
 from ledger.postgres.transactions import NamedStatement, PostgresTx, Record
@@ -16,6 +20,9 @@ from tests.quotebot.parts import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+Create: TypeAlias = "Callable[[Sequence[str]], str]"
 
 
 @pytest.mark.parametrize(
@@ -89,6 +96,51 @@ def test_an_address_that_cannot_be_read_is_refused_without_its_password(url: str
     with pytest.raises(DatabaseError, match=words) as refused:
         Address(url)
     assert "secret" not in str(refused.value)
+
+
+@contextmanager
+def former_and_new(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, threading.Event]]:
+    """Yield an address of a former primary, on timeline 1, and of the new one, on 2, which answers when the event is set."""
+    with Proxy(url) as former, Proxy(url) as new:
+        ports = [urlsplit(each.url).port for each in (former, new)]
+        answers = threading.Event()
+
+        def read_position(connection: Any) -> tuple[str, int]:
+            place = ports.index(connection.info.port)
+            assert place == 0 or answers.wait(60)
+            return "system", place + 1
+
+        monkeypatch.setattr(sessions, "read_position", read_position)
+        yield former.url.replace(f":{ports[0]}/", f":{ports[0]},127.0.0.1:{ports[1]}/"), answers
+
+
+def test_a_process_that_missed_a_failover_does_not_use_the_former_primary(
+    create_database: Create, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    seen = tmp_path / "timelines"
+    seen.write_text("system 1\n")
+    monkeypatch.setattr(sessions, "ASK_SECONDS", 60.0)
+    with former_and_new(create_database(()), monkeypatch) as (url, answers):
+        answers.set()
+        address = Address(url, seen)
+        session = address.connect(name="test", limits=WRITER, writes=True)
+        assert (session.timeline, address.timeline) == (2, 2)
+        assert seen.read_text() == "system 1\nsystem 2\n"
+        session.close()
+
+
+def test_an_answer_that_comes_late_ends_the_sessions_with_a_former_primary(
+    create_database: Create, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "ASK_SECONDS", 0.0)
+    with former_and_new(create_database(()), monkeypatch) as (url, answers):
+        address = Address(url)
+        session = address.connect(name="test", limits=WRITER, writes=True)
+        assert (session.timeline, address.is_former(session)) == (1, False)
+        answers.set()
+        while not address.is_former(session):
+            pass
+        session.close()
 
 
 def test_the_server_ends_waits_statements_and_idle_transactions_by_itself(session: Session) -> None:
