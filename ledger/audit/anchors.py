@@ -93,7 +93,14 @@ def anchor_due(newest: Anchor | None, last_event_id: int, now: int) -> bool:
 
 
 async def keep_anchors(ledger: Ledger, folder: Path) -> Anchor | None:
-    """Write an anchor when one is due. A step of the bot's housekeeping; it may be called at any interval, such as every minute."""
+    """Write an anchor when one is due. A step of the bot's housekeeping; it may be called at any interval, such as every minute.
+
+    Of several replicas the leader writes, and each copies what the others have written, so that every log is complete.
+    """
+    if not ledger.ownership.alone:
+        await _copy_out(ledger, folder)
+        if not await ledger.ownership.leads():
+            return None
     now = ledger.clock.now_ms()
 
     def newest(tx: Tx) -> tuple[Anchor | None, int]:
@@ -119,15 +126,20 @@ async def write_anchor(ledger: Ledger, folder: Path, now: int) -> Anchor | None:
         return None if row is None else Anchor.of(row)
 
     anchor = await ledger.database.write("audit.anchor", insert, alone=True)  # two leaders may be here at once
-    if anchor is None:
-        return None
+    if anchor is not None:
+        await _copy_out(ledger, folder)
+    return anchor
+
+
+async def _copy_out(ledger: Ledger, folder: Path) -> None:
+    """Append the anchors that the log in a folder does not have."""
     path = folder / LOG_NAME
     logged = await asyncio.to_thread(_last_logged, path)
     owed = await ledger.database.read(lambda tx: list(_with_macs(tx, logged)))  # including anchors that a crash kept out of the log
-    await asyncio.to_thread(_append, path, [missing.line() for missing in owed])
+    if owed:
+        await asyncio.to_thread(_append, path, [missing.line() for missing in owed])
     for copied in owed:
         log.info("audit.anchor", **asdict(copied))
-    return anchor
 
 
 class RolledBackError(DatabaseError):

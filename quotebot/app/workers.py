@@ -341,7 +341,7 @@ def _jobs(ledger: Ledger, settings: Settings, metrics: Metrics, home: Callable[[
         Job("pending", PENDING_SECONDS, lambda: show_pending_commands(ledger), leader=True),
         Job("tend", TEND_SECONDS, ledger.database.tend),
         Job("metrics", PAGE_SECONDS, lambda: asyncio.to_thread(write_page, metrics, settings.data_dir)),
-        Job("anchors", TEND_SECONDS, lambda: keep_anchors(ledger, settings.data_dir), leader=True),
+        Job("anchors", TEND_SECONDS, lambda: keep_anchors(ledger, settings.data_dir)),
     ]
 
 

@@ -16,6 +16,7 @@ from ledger.audit.anchors import ANCHOR_EVERY_MS, LOG_NAME, keep_anchors, read_l
 from ledger.audit.verification import verify
 from ledger.ledger import Ledger
 from ledger.measures import fold, measure, recount
+from ledger.ownership import SoleOwner
 from ledger.records import Outcome
 from ledger.recovery import begin_epoch
 from ledger.retention import purge
@@ -110,6 +111,33 @@ async def test_new_leader_continues_the_log_of_anchors_with_those_of_the_one_bef
         assert logs[0][:4] == logs[1]
         report = await verify(one.database, KEYRING, anchors_kept_elsewhere=logs[1])
         assert (report.finding, report.anchors_kept_elsewhere) == (None, 4)
+
+
+class Follower(SoleOwner):
+    """One of several replicas, which does not lead."""
+
+    __slots__ = ()
+    alone = False
+
+    async def leads(self) -> bool:
+        return False
+
+
+async def test_replica_that_does_not_lead_copies_the_anchors_of_the_one_that_does(
+    place: Place, clock: ManualClock, tmp_path: Path
+) -> None:
+    folders = [tmp_path / name for name in ("one", "other")]
+    for folder in folders:
+        folder.mkdir()
+    async with leader(place, clock) as one, leader(place, clock) as other:
+        other.ownership = Follower()
+        await commands(one)
+        assert await keep_anchors(other, folders[1]) is None
+        assert await keep_anchors(one, folders[0]) is not None
+        for _ in range(2):
+            assert await keep_anchors(other, folders[1]) is None
+        assert [(folder / LOG_NAME).read_text("utf-8").count("\n") for folder in folders] == [1, 1]
+        assert (folders[0] / LOG_NAME).read_text("utf-8") == (folders[1] / LOG_NAME).read_text("utf-8")
 
 
 async def test_purge_forgets_commands_of_a_terminal_that_ended_a_day_ago(place: Place, clock: ManualClock) -> None:
