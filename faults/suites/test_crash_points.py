@@ -93,6 +93,10 @@ def test_crash_with_the_ledger_in_a_database_ends_in_the_golden_state() -> None:
     assert done.stdout.count("0 violations") == 4, done.stdout
 
 
+def test_only_the_stories_about_backups_need_a_ledger_in_a_file() -> None:
+    assert [story.name for story in STORIES if story.needs_file] == ["back up", "put back"]
+
+
 @dataclass(frozen=True, slots=True)
 class Beginning:
     """The start of a scenario: any number of cells in that state, and a folder; all of them end with the stack."""

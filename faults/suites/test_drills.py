@@ -58,6 +58,10 @@ async def test_a_named_scenario_holds_with_the_ledger_in_a_database(tmp_path: Pa
             assert outcome.state == "held", "\n".join(outcome.lines)
 
 
+def test_only_the_scenario_of_the_lost_disk_needs_a_ledger_in_a_file() -> None:
+    assert [scenario.id for scenario in SCENARIOS if scenario.needs_file] == ["D-5"]
+
+
 def test_names_priorities_and_all_choose_each_drill_once() -> None:
     assert [each.id for each in chosen(["fi-017", "D-1", "FI-017"])] == ["FI-017", "D-1"]
     assert {each.id for each in chosen(["P0", "FI-001"])} == P0

@@ -115,7 +115,7 @@ def environment_of(pid: int | None) -> bytes:
 
 
 async def until_dead(pid: int) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while alive(pid):  # noqa: ASYNC110 -- another program's process sets no event of ours
             await asyncio.sleep(0.01)
 

@@ -57,7 +57,7 @@ class World:
         return [sighting for sighting in self.witness.since() if method in (None, sighting.method)]
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while not holds():  # noqa: ASYNC110 -- what is waited for has no event
                 await asyncio.sleep(0.002)
 

@@ -23,7 +23,7 @@ _ARGUMENTS = (
     "--disable-sync",
 )
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
-PATIENCE_MS = 20_000  # enough on a busy machine
+PATIENCE_MS = 60_000  # enough on a busy machine
 expect.set_options(timeout=PATIENCE_MS)
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 RACES = {"sqlite": (5, 1000), "postgres": (3, 300)}  # processes and keys
 WRITERS = 20
-SECONDS = 20
+SECONDS = 60
 
 
 async def reserve_all(address: str, first: int, count: int) -> None:

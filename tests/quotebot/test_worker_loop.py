@@ -34,6 +34,6 @@ async def test_a_worker_ends_when_it_is_cancelled_right_after_it_was_woken(steps
     for _ in range(steps_between):
         await asyncio.sleep(0)
     worker.cancel()
-    done, _ = await asyncio.wait({worker}, timeout=1.0)
+    done, _ = await asyncio.wait({worker}, timeout=5.0)
     worker.cancel()
     assert worker in done, "it took its cancellation for its wake-up and works on"

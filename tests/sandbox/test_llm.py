@@ -192,8 +192,8 @@ async def test_a_slow_answer_comes_after_its_delay(world: World) -> None:
     world.weather.arm("llm", "slow", delay=0.05)
     seen = asyncio.ensure_future(world.witness.wait())
     async with world.client() as client:
-        assert (await asyncio.wait_for(ask(client), 5)).choices
-    await asyncio.wait_for(seen, 1)
+        assert (await asyncio.wait_for(ask(client), 60)).choices
+    await asyncio.wait_for(seen, 60)
     assert world.witness.since()[0].applied
     assert world.weather.describe()[0]["hits"] == 1
 

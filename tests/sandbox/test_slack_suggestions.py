@@ -46,7 +46,7 @@ async def test_a_menu_shows_what_the_app_found_and_one_of_it_can_be_chosen(world
         assert [each["value"] for each in found["options"]] == ["acme corp", "acme labs"]
         assert (await hand.post("suggest", **place, value="nobody"))["options"] == []
         await hand.post("action", **place, value={"selected_option": found["options"][0]})
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while "Chosen: acme corp" not in await hand.texts():
                 await world.slack.changes.after(world.slack.changes.version, 0.5)
 

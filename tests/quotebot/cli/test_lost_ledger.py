@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from tests.quotebot.cli.conftest import Run
 
-SECONDS = 30.0
+SECONDS = 90.0
 TOKENS = {"SLACK_BOT_TOKEN": "xoxb-1-2-abc", "SLACK_APP_TOKEN": "xapp-1-A-2-abc"}
 
 

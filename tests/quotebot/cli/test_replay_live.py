@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from tests.quotebot.cli.conftest import Run
 
-SECONDS = 30.0
+SECONDS = 90.0
 
 
 async def test_a_replay_delivers_and_a_second_one_finds_it_already_there(quotebot: Run, tmp_path: Path) -> None:

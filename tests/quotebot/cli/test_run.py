@@ -22,7 +22,7 @@ from tests.rig import eventually, read_ledger
 if TYPE_CHECKING:
     from tests.quotebot.cli.conftest import Run
 
-SECONDS = 30.0
+SECONDS = 90.0
 TOKENS = {"SLACK_BOT_TOKEN": "xoxb-planted", "SLACK_APP_TOKEN": "xapp-planted"}
 
 

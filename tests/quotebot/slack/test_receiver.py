@@ -185,7 +185,7 @@ async def test_while_it_closes_the_last_command_is_acknowledged_and_a_new_one_is
             too_late = asyncio.create_task(deal.slash("new for Late: 1 pro"))
             await eventually(lambda: len(world.socket._waiting) == 2, "a later one to be delivered")
         acknowledged, late = await last, await too_late
-        await asyncio.wait_for(bot, 15.0)
+        await asyncio.wait_for(bot, 60.0)
         assert late["ack"] is None
         assert acknowledged["ack"] == {}
         assert len(await deal.rows("SELECT 1 FROM operations")) == 1

@@ -147,7 +147,7 @@ async def test_link_disabled_ends_the_bot_with_words(world: World, tmp_path: Pat
     async with aiohttp.ClientSession() as session:
         await Deal(world.url, tmp_path / "bot", session).arm("socket", "disconnect", method="link_disabled")
     with pytest.raises(ConfigurationError, match="Socket Mode off for this app") as said:
-        await asyncio.wait_for(bot, 10.0)
+        await asyncio.wait_for(bot, 60.0)
     assert "recorded and goes on at the next start" in str(said.value)
     assert len([1 for seen in world.witness.since() if seen.method == "apps.connections.open"]) == 1
 

@@ -33,7 +33,7 @@ COMMAND = Command(
     received_at=MORNING,
     response_url="https://hooks.slack.com/commands/T0HOME/1/secret",
 )
-SECONDS = 5.0
+SECONDS = 60.0
 TROUBLE = Trouble("internal", "The command could not be executed: a value is invalid (invalid_value).")
 
 
