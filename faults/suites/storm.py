@@ -178,7 +178,8 @@ class Storm:
         await self._killed(self._bot)
         await self._start_bot()
         if self._deaths >= DEATHS_IN_A_ROW_MAX:
-            await asyncio.sleep(START_SECONDS)
+            bot = self._bot
+            await eventually(lambda: "bot.recovered" in storm_facts.said(bot.log), "the bot to start", GRACE_SECONDS)
             await self._restart()
 
     async def _stop_and_take_over(self) -> None:
