@@ -527,6 +527,24 @@ async def test_a_click_in_a_form_that_another_replica_has_redrawn_is_refused() -
     assert len(slack.drawn) == 1
 
 
+async def test_changes_of_one_form_may_reach_different_replicas() -> None:
+    slack = Redrawn()
+    one, other = (QuoteBuilder(cast("Any", slack)) for _ in range(2))
+    await asyncio.gather(
+        *(each._redraw("U0REP", one_line_form(), click, None) for each, click in ((one, GROUPS[0]), (other, GROUPS[1])))
+    )
+    (shown,) = slack.drawn  # Slack refuses the second
+    assert "billing" in blocks_of(shown)
+    for number, each in enumerate((other, one, other), start=3):
+        typing = {**typed(shown, **{QUANTITY: f"{number}"}), "id": "V1", "hash": slack.view_hash}
+        await each._redraw("U0REP", typing, GROUPS[1] if number == 3 else action(number, QUANTITY), None)
+        shown = slack.drawn[-1]
+    assert len(slack.drawn) == 4
+    assert {"billing", "deal.po_number"} <= set(blocks_of(shown))
+    assert "600.00" in foot(shown)  # of five
+    assert view_problems(shown) == []
+
+
 def test_a_field_over_its_limit_is_not_parsed_for_the_total(monkeypatch: pytest.MonkeyPatch) -> None:
     view = typed(builder.create_form("C0SALES", RULESET), terms="1 pro, " * 1_000)
     monkeypatch.setattr(grammar, "read_changes", None)
