@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import os
+import time
 from collections import Counter
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from faults.cluster.journal import Journal
+from faults.cluster import load
+from faults.cluster.journal import Journal, Line
+from faults.cluster.load import ONCE
+from faults.cluster.replicas import StandstillError
 from faults.report.reports import Report, keep_as
 from faults.suites import replicas
-from faults.suites.replicas import ALONE, FAILOVER, GONE, KILLED, LEASE_SECONDS, STOPPED, Chunk, chunks_of, main, run_chunk
+from faults.suites.replicas import ALONE, FAILOVER, GONE, KILLED, LEASE_SECONDS, STOPPED, Chunk, Stage, chunks_of, main, run_chunk
+from ledger.audit.events import Keyring
 from quotebot.sandbox.cluster import find_programs
 
 if TYPE_CHECKING:
@@ -73,3 +79,47 @@ def test_a_journal_is_read_as_far_as_its_lines_are_whole(tmp_path: Path) -> None
     assert list(theirs.of("call", since=2.0)) == []
     ours.close()
     theirs.close()
+
+
+def test_what_the_ledger_lost_or_did_twice_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Found:
+        """A ledger with one command that is whole, one that was executed twice, and one whose message was not sent."""
+
+        def one(self, _name: str, operation_key: str) -> object:
+            return None if operation_key == "lost" else {}
+
+        def all(self, _name: str, aggregate_id: str, limit: int) -> list[dict[str, str]]:
+            assert limit > len(ONCE) + 1
+            return [{"event_type": each} for each in (*ONCE, *(["operation.applied"] if aggregate_id == "twice" else []))]
+
+    monkeypatch.setattr(load, "verify_within", lambda *_, **__: SimpleNamespace(finding=None))
+    acknowledged = {name: name for name in ("whole", "lost", "twice", "unsent")}
+    assert load.wrong(cast("Any", Found()), acknowledged, Counter(whole=1, twice=2), Keyring.of(b"k" * 32)) == [
+        "the acknowledged command of lost is lost",
+        "twice has 2 events operation.applied",
+        "the message of unsent was not sent",
+        "the message of twice was sent 2 times",
+    ]
+    monkeypatch.setattr(load, "verify_within", lambda *_, **__: SimpleNamespace(finding="changed"))
+    assert load.wrong(cast("Any", Found()), {}, Counter(), Keyring.of(b"k" * 32)) == ["the audit does not verify: changed"]
+
+
+@pytest.mark.parametrize(("timed", "violations"), [(True, 4), (False, 0)])
+def test_only_the_long_run_judges_how_long_it_took(*, timed: bool, violations: int) -> None:
+    stage = Stage(Chunk(1, ALONE, lease_seconds=4, timed=timed))
+    for kind, seconds in ((KILLED, 5.0), (KILLED, 5.1), (GONE, 15.1), (STOPPED, 14.0), (STOPPED, 14.1)):
+        stage._note_takeover(kind, seconds)
+    stage._replicas = cast("Any", SimpleNamespace(by=lambda *_, **__: [Line(time.monotonic(), "b", 1, "acknowledged", "Q-1", "k")]))
+    stage._note_pause("b", time.monotonic() - 60)
+    assert len(stage.violations) == violations
+    assert stage.samples["work_of_a_replica_killed_taken_over_ms"] == [5000, 5100]
+
+
+def test_a_run_that_stands_still_is_a_violation_with_the_command_to_repeat_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def disturb(*_: object) -> None:
+        raise StandstillError("nobody took over")
+
+    monkeypatch.setattr(replicas, "_disturb", disturb)
+    assert run_chunk(Chunk(5, (KILLED, GONE))).violations == (
+        "nobody took over (repeat: python -m faults.suites.replicas --seed 5 --lease 4 --faults killed,gone)",
+    )
