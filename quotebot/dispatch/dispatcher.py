@@ -99,6 +99,7 @@ class Dispatcher:
         self._full: frozenset[str] = frozenset()  # classes that may have more due effects than they had slots
         self._took_all = False  # at the last claim every class had slots for all due effects, or has no free slot
         self.replicas = 1  # that share the limits of the classes
+        self._limits = {name: line.concurrency for name, line in matrix.lines.items()}
         self._unwritten = 0  # results that could not be recorded yet; while there are any, nothing new is claimed
         self._failure: BaseException | None = None
 
@@ -113,6 +114,7 @@ class Dispatcher:
     async def share_limits(self) -> None:
         """Share the limit of each class with the replicas that are alive now. The limits of families count in the ledger."""
         self.replicas = await self._ledger.ownership.count()
+        self._limits = {name: math.ceil(line.concurrency / self.replicas) for name, line in self._matrix.lines.items()}
 
     async def _next_due_at(self) -> int | None:
         return await self._ledger.next_effect_due_at(tuple(self._matrix.lines), self._claimed_at)
@@ -126,7 +128,7 @@ class Dispatcher:
     async def step(self) -> int:
         """Claim due effects and start them; returns how many were started."""
         most, busy = await self._precedence.turn(), Counter(self._running.values())
-        free = {name: math.ceil(line.concurrency / self.replicas) - busy[name] for name, line in self._matrix.lines.items()}
+        free = {name: limit - busy[name] for name, limit in self._limits.items()}
         slots = {name: min(most, number) for name, number in free.items() if number > 0}
         self._claimed_at = self._ledger.clock.now_ms()
         asked = self._ledger.clock.monotonic()
