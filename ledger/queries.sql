@@ -917,8 +917,8 @@ SELECT d.id AS id, d.received_at AS received_at, o.state AS state
 FROM deliveries AS d LEFT JOIN operations AS o ON o.id = d.operation_id
 WHERE d.id > :after ORDER BY d.id LIMIT :limit;
 
--- name: lock_retention
--- One purge at a time: each batch adds to the counts of the one before.
+-- name: lock_job
+-- One process at a time does this: each batch of a purge adds to the counts of the one before, and each anchor has the next id.
 SELECT :name AS name;
 
 -- name: forget_writers

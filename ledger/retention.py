@@ -211,7 +211,7 @@ class _Purger:
 
 def _one_at_a_time(work: Callable[[Tx], T], tx: Tx) -> T:
     """Run `work` of a purge while no other process does such work."""
-    tx.one("lock_retention", name=META)
+    tx.one("lock_job", name=META)
     return work(tx)
 
 

@@ -213,7 +213,7 @@ head_not_locked = text("audit_head", ("lock_audit_head(:aggregate_id)", "audit_h
 ids_from_the_highest = text(
     "next_audit_ids", ("nextval('audit_events_id_seq')", "(SELECT coalesce(max(id), 0) FROM audit_events) + generate_series")
 )
-purges_not_locked = text("lock_retention", ("FROM pg_advisory_xact_lock(hashtextextended(:name, 0))", ""))
+purges_not_locked = text("lock_job", ("FROM pg_advisory_xact_lock(hashtextextended(:name, 0))", ""))
 claims_wait = both(text("due_operations", (" SKIP LOCKED", "")), text("due_effects", (" SKIP LOCKED", "")))
 claimed_twice = both(
     text("due_operations", ("  FOR UPDATE OF o SKIP LOCKED", "")), text("due_effects", ("  FOR UPDATE OF e SKIP LOCKED", ""))

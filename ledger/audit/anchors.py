@@ -122,10 +122,11 @@ async def write_anchor(ledger: Ledger, folder: Path, now: int) -> Anchor | None:
     seal = anchor_seal(key, now, *standing)
 
     def insert(tx: Tx) -> Anchor | None:
+        tx.one("lock_job", name="audit.anchor")  # two leaders may be here at once
         row = tx.one("insert_audit_anchor", at=now, **standing._asdict(), key_id=key_id, seal=seal)
         return None if row is None else Anchor.of(row)
 
-    anchor = await ledger.database.write("audit.anchor", insert, alone=True)  # two leaders may be here at once
+    anchor = await ledger.database.write("audit.anchor", insert)
     if anchor is not None:
         await _copy_out(ledger, folder)
     return anchor

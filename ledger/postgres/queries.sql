@@ -37,7 +37,7 @@ SELECT * FROM operations WHERE id = :id FOR NO KEY UPDATE;
 -- name: effect_to_change
 SELECT * FROM effects WHERE id = :id FOR NO KEY UPDATE;
 
--- name: lock_retention
+-- name: lock_job
 SELECT :name AS name FROM pg_advisory_xact_lock(hashtextextended(:name, 0));
 
 -- name: forget_writers

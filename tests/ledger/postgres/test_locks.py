@@ -149,10 +149,10 @@ def test_equal_creations_look_for_each_other_one_after_the_other(pair: tuple[Pro
 
 def test_purges_delete_and_count_one_after_the_other(pair: tuple[Process, Process]) -> None:
     one, two = pair
-    assert one.run("lock_retention", name="retention") == [{"name": "retention"}]
-    assert two.waits("lock_retention", name="retention")
+    assert one.run("lock_job", name="retention") == [{"name": "retention"}]
+    assert two.waits("lock_job", name="retention")
     one.commit()
-    assert two.run("lock_retention", name="retention") == [{"name": "retention"}]
+    assert two.run("lock_job", name="retention") == [{"name": "retention"}]
 
 
 def test_a_claim_passes_over_rows_that_another_process_is_claiming(pair: tuple[Process, Process]) -> None:
