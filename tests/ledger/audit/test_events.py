@@ -89,7 +89,15 @@ MEANING: Final = {
 }
 ABOUT_NO_ROW: Final = {  # class.half_open: an operator resumed it
     *("class.half_open", "delivery.dropped", "retention.purged", "audit.exported", "audit.key_rotated"),
-    *("ledger.restored", "ledger.migrated", "ledger.rebuilt", "history.bound", "history.bound_from"),
+    *(
+        "ledger.restored",
+        "ledger.migrated",
+        "ledger.rebuilt",
+        "ledger.moved",
+        "ledger.move_undone",
+        "history.bound",
+        "history.bound_from",
+    ),
 }
 OWED = (
     intent(),
@@ -402,6 +410,7 @@ def test_every_event_of_the_ledger_is_a_move_or_known_to_be_none() -> None:
     no_move = {"operation.late_result", "effect.late_result", "delivery.duplicate", "delivery.conflict"}
     no_move |= {"class.paused", "class.held", "class.half_open", "class.resumed", "dead_letter.payload_shown", "delivery.dropped"}
     no_move |= {"retention.purged", "audit.exported", "audit.key_rotated", "ledger.restored", "ledger.migrated", "ledger.rebuilt"}
+    no_move |= {"ledger.moved", "ledger.move_undone"}
     no_move |= {"effect.hastened", "operation.hastened", "operation.resubmitted", "history.bound", "history.bound_from"}
     births = {"effect.owed"}  # also created: the `owes` of an applied command
     assert {*MEANING, *no_move, *births, "operation.refused"} == LEDGER_EVENTS
