@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
 LOCK_SECONDS: Final = 30  # for a copy under way in another process
 _UNLIMITED: Final = Limits(lock=LOCK_SECONDS * 1000, statement=0, idle=0)
+_LIFT: Final[tuple[tuple[str, tuple[object, ...]], ...]] = (
+    ("DROP TRIGGER IF EXISTS moved ON writers", ()),
+    ("DELETE FROM schema_migrations WHERE component = %s", (MOVED,)),
+)
 _TABLES: Final = """
 SELECT c.relname::text, array_agg(a.attname::text ORDER BY a.attnum),
   array_agg(pg_catalog.format_type(a.atttypid, NULL) ORDER BY a.attnum),
@@ -80,19 +84,19 @@ class MovableDatabase:
         """Do nothing: an address means one database."""
 
     def seal(self, seal: Seal) -> None:
-        """Store the seal while no write is under way; every later one finds it (refuse_moved). A stored one is written again."""
+        """Store the seal, with a trigger that refuses every write: each begins with its writer's mark. A stored one is replaced."""
         self._durably(
-            "INSERT INTO schema_migrations (component, name, sha256, applied_at) VALUES (%s, %s, %s, %s) "
-            "ON CONFLICT (component, name) DO UPDATE SET applied_at = schema_migrations.applied_at",
-            MOVED,
-            seal.place,
-            seal.move,
-            seal.at,
+            *_LIFT,
+            (
+                "INSERT INTO schema_migrations (component, name, sha256, applied_at) VALUES (%s, %s, %s, %s)",
+                (MOVED, seal.place, seal.move, seal.at),
+            ),
+            ("CREATE TRIGGER moved BEFORE INSERT OR UPDATE ON writers EXECUTE FUNCTION refuse('the ledger was moved')", ()),
         )
 
     def unseal(self) -> None:
-        """Remove the seal."""
-        self._durably("DELETE FROM schema_migrations WHERE component = %s", MOVED)
+        """Remove the seal and its trigger."""
+        self._durably(*_LIFT)
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[DatabaseRows]:
@@ -128,16 +132,18 @@ class MovableDatabase:
             finally:
                 session.close()
 
-    def _durably(self, sql: str, *parameters: object) -> None:
-        """Run a statement in a transaction of its own that no other write runs beside, and that a standby has."""
+    def _durably(self, *statements: tuple[str, tuple[object, ...]]) -> None:
+        """Run statements in a transaction of their own, which no other write runs beside and a standby has."""
         notices: list[str] = []
         with connected(self._url) as connection:
             connection.add_notice_handler(lambda notice: notices.append(f"{notice.severity} {notice.sqlstate}"))
             try:
                 with connection.transaction():
                     connection.execute("SET LOCAL synchronous_commit = on")
+                    connection.execute("SET LOCAL client_min_messages = warning")
                     connection.execute(f"SELECT pg_advisory_xact_lock({ALONE_LOCK})")
-                    connection.execute(sql, parameters)
+                    for sql, parameters in statements:
+                        connection.execute(sql, parameters)
             except psycopg.errors.InsufficientPrivilege as error:
                 raise MoveError(
                     f"This role may not seal the ledger in {self.place}. Nothing was done. Move as the role that owns the tables."

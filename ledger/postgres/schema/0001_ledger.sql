@@ -418,17 +418,6 @@ END
 $$;
 CREATE TRIGGER audit_anchor_no_replace BEFORE INSERT ON audit_anchors FOR EACH ROW EXECUTE FUNCTION audit_anchors_grow();
 
--- Every write updates its writer's mark first, so a ledger that was moved refuses them all.
-CREATE FUNCTION refuse_moved() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
-BEGIN
-  IF EXISTS (SELECT 1 FROM schema_migrations WHERE component = 'moved') THEN
-    RAISE EXCEPTION 'the ledger was moved' USING ERRCODE = 'integrity_constraint_violation';
-  END IF;
-  RETURN NULL;
-END
-$$;
-CREATE TRIGGER writers_moved BEFORE INSERT OR UPDATE ON writers FOR EACH STATEMENT EXECUTE FUNCTION refuse_moved();
-
 -- The end of a chain, locked: a chain that has no end yet is locked by its name, and looked for again once the lock is there, in a
 -- new snapshot.
 CREATE FUNCTION lock_audit_head(chain TEXT) RETURNS TABLE (event_id BIGINT, seq BIGINT, mac BYTEA)
