@@ -20,6 +20,7 @@ from ledger import recovery
 from ledger.audit.anchors import follow_ledger
 from ledger.audit.events import Audit, finish_with
 from ledger.audit.keyring import load_keyring, require_keys
+from ledger.database import MovedError
 from ledger.ledger import Ledger
 from ledger.operator import switch
 from ledger.operator.backup import (
@@ -194,6 +195,9 @@ async def restore(
     DatabaseError for a backup that is incomplete, of a newer build, or without its audit keys here; then nothing was changed.
     """
     disk, path_of_ledger = disk or Disk(), _file_of(settings).path
+    with contextlib.suppress(sqlite3.Error):  # a damaged ledger is one to replace
+        if (seal := _file_of(settings).movable().find_seal()) is not None:
+            raise MovedError(seal.place, seal.at)
     backup = await asyncio.to_thread(authentic_backup, settings, path, unauthenticated=unauthenticated)
     await asyncio.to_thread(prove_backup, settings, backup, unauthenticated=unauthenticated, progress=progress)
     async with instance_lock(settings):

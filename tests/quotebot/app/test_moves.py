@@ -20,6 +20,7 @@ from ledger.clock import SystemClock
 from ledger.database import MovedError, NotRecorded
 from ledger.operator.moving import Digest, MoveError, Seal
 from ledger.sqlite.locks import hold_instance_lock
+from quotebot.app.backups import restore
 from quotebot.app.installation import LedgerInUseError, open_ledger, storage_of
 from quotebot.app.moves import count, move, undo
 from quotebot.sandbox.world import World
@@ -156,6 +157,8 @@ async def test_sealed_ledger_refuses_every_process_and_names_its_new_place(place
             pass
     with pytest.raises(MovedError):
         storage_of(places.file).check_schema()
+    with pytest.raises(MovedError):
+        await restore(places.file, places.file.data_dir / "ledger-1.db", SystemClock(), actor="operator")
     async with open_ledger(places.database) as early:
         await move(places.database, "file", SystemClock(), actor="operator")
         with pytest.raises(NotRecorded, match="the ledger was moved"):

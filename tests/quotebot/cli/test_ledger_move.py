@@ -1,4 +1,4 @@
-"""Tests of `quotebot ledger move`: what it prints, and its exit statuses."""
+"""Tests of `quotebot ledger move` and `begin-generation`: what they print, and their exit statuses."""
 
 from __future__ import annotations
 
@@ -39,3 +39,16 @@ def test_move_says_what_it_did_and_what_to_set(
     assert command("ops", "list").returncode == 0
     back = command("ledger", "move", "--to", "file")
     assert (back.returncode, "remove QUOTEBOT_LEDGER_URL" in back.stdout) == (0, True), back.stderr
+
+
+def test_generation_begins_by_consent_at_a_time_that_has_passed(command: Run, tmp_path: Path) -> None:
+    begun_ledger(tmp_path / "bot")
+    begin = ("ledger", "begin-generation", "--backup-made-at")
+    assert command(*begin, "2999-01-01T00:00:00Z", "--yes").returncode == 64
+    refused = command(*begin, "2026-11-21T21:50:00Z")
+    assert (refused.returncode, "Nothing was changed." in refused.stderr) == (3, True)
+    done = command(*begin, "2026-11-21T21:50:00Z", "--yes")
+    assert (done.returncode, "Generation 2 has begun. Quote numbers go on after " in done.stdout) == (0, True), done.stderr
+    told = json.loads(command(*begin, "2026-11-21", "--yes", "--json").stdout)
+    assert (told["schema_version"], told["generation"], told["is_uncertain"]) == (1, 3, 0)
+    assert len(told["numbers_after"]) >= 1
