@@ -33,9 +33,9 @@ class Steps:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def progress(self, what: str, done: int, total: int) -> None:
-        """Pass a report; of the tables only the first."""
+        """Pass a report; of the tables only the first, and of the checks, which change nothing, only that of the copy."""
         del total
-        if not what.startswith("Copying") or not done:
+        if what == "Checking the copy" or not ((done and what.startswith("Copying")) or what.startswith("Checking")):
             self.step(what)
 
 
@@ -43,12 +43,12 @@ def main() -> None:
     """Move: data folder, address of the ledger or `file`, target, file of the known steps."""
     folder, origin, target, known = sys.argv[1:]
     steps = Steps(Path(known))
-    for name in ("rename", "remove", "sync_folder"):
+    for name in ("rename", "write"):
         original = getattr(Disk, name)
 
-        def passed(self: Disk, *paths: Path, original: Any = original, name: str = name) -> None:
-            original(self, *paths)
-            steps.step(f"{name} {paths[-1].name}")
+        def passed(self: Disk, path: Path, other: Any, original: Any = original, name: str = name) -> None:
+            original(self, path, other)
+            steps.step(f"{name} {path.name}")
 
         setattr(Disk, name, passed)
     url = None if origin == "file" else origin

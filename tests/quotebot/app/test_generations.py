@@ -18,12 +18,11 @@ from ledger.postgres.marks import LostCommitsError
 from quotebot.app.backups import begin_generation
 from quotebot.app.bot import run_bot
 from quotebot.app.installation import LedgerInUseError, instance_lock, open_ledger
-from quotebot.app.moves import move
 from quotebot.sandbox.cluster import Cluster
 from quotebot.sandbox.world import World
 from quotebot.settings import Settings
 from tests.postgres import folder_for_servers, require_server
-from tests.quotebot.app.test_postgres_storage import DatabaseDeal, checked
+from tests.quotebot.app.test_postgres_storage import checked
 from tests.rig import Deal, bot_in, eventually, settings_for
 
 if TYPE_CHECKING:
@@ -50,25 +49,24 @@ def server() -> Iterator[Callable[..., Cluster]]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-@pytest.mark.takes(15)
+@pytest.mark.takes(20)
 async def test_deal_after_point_in_time_recovery_repeats_no_append(
     server: Callable[..., Cluster], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At the point the upload and the record in Salesforce are pending, and afterwards Slack and Salesforce get both."""
-    monkeypatch.setattr(replicas, "FREE_SECONDS", 0.5)  # the bot of the backup is certainly dead
-    monkeypatch.setattr(replicas, "SETTLED_SECONDS", 0.5)
     primary, copy = server("primary"), server("back")
     primary.start()
     async with World(tmp_path / "world").serve() as world, ClientSession() as session:
-        deal = DatabaseDeal(primary.url(), world.url, tmp_path / "bot", session)
+        deal = Deal(world.url, tmp_path / "bot", session, primary.url())
+        async with open_ledger(settings_for(world, tmp_path / "bot", ledger_url=primary.url(), ledger_durability="local")):
+            await asyncio.to_thread(copy.copy, primary)
         async with bot_in(world, tmp_path / "bot", ledger_url=primary.url(), ledger_durability="local"):
-            copy.copy(primary)
             await deal.submitted_deal()
             await deal.arm("slack", "429", method="files.getUploadURLExternal", times=1, retry_after=1)
             await deal.arm("salesforce", "5xx", method="composite/graph", times=2)
             await deal.click("approval.approve", user="U0MANAGER")
-            put_off = "SELECT 1 FROM effects WHERE class = 'slack.file' AND state = 'pending' AND category IS NOT NULL"
-            await eventually(lambda: deal.rows(put_off), "the upload to be put off")
+            tried = "SELECT 1 FROM attempts AS a JOIN effects AS e ON e.id = a.effect_id WHERE e.class = 'slack.file'"
+            await eventually(lambda: deal.rows(tried), "the upload to be put off")
             with psycopg.connect(primary.url(), autocommit=True) as shell:
                 shell.execute("SELECT pg_create_restore_point('before')")
             point = SystemClock().now_ms()
@@ -84,6 +82,8 @@ async def test_deal_after_point_in_time_recovery_repeats_no_append(
             recovery_target_action="'promote'",
         )
         (back.data / "recovery.signal").touch()
+        monkeypatch.setattr(replicas, "FREE_SECONDS", 0.5)  # the bot of the backup is certainly dead
+        monkeypatch.setattr(replicas, "SETTLED_SECONDS", 0.5)
         back.start()
         settings = settings_for(world, tmp_path / "bot", ledger_url=back.url(), ledger_durability="local")
         with pytest.raises(LostCommitsError, match=r"lost commits .* begin-generation"):
@@ -92,11 +92,10 @@ async def test_deal_after_point_in_time_recovery_repeats_no_append(
         begun = await begin_generation(settings, point, actor="operator")
         assert (begun.generation, max(begun.numbers.values()) > 1000) == (2, True)
         async with bot_in(world, tmp_path / "bot", ledger_url=back.url(), ledger_durability="local"):
-            again = DatabaseDeal(back.url(), world.url, tmp_path / "bot", session)
+            again = Deal(world.url, tmp_path / "bot", session, back.url())
             await again.settled()
             assert (await again.files(), await again.crm()) == before
-        await move(settings, "file", SystemClock(), actor="operator")  # which the checker can read
-        await checker.golden_deal(Deal(world.url, tmp_path / "bot", session))
+            await checker.golden_deal(again)
 
 
 @pytest.mark.parametrize("engine", ["file", "database"])

@@ -25,10 +25,9 @@ from quotebot.app.installation import LedgerInUseError, open_ledger, storage_of
 from quotebot.app.moves import count, move, undo
 from quotebot.sandbox.world import World
 from quotebot.settings import ConfigurationError, Settings
-from tests.quotebot.app.test_postgres_storage import DatabaseDeal
 from tests.quotebot.app.test_restore import _prepare
 from tests.quotebot.parts import ManualClock
-from tests.rig import bot_in
+from tests.rig import Deal, bot_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -138,7 +137,7 @@ async def test_deal_goes_on_in_the_database_and_ends_in_the_file(tmp_path: Path,
         settings = Settings(_env_file=None, data_dir=folder, ledger_durability="local")
         await move(settings, url, SystemClock(), actor="operator")
         async with bot_in(world, folder, ledger_url=url, ledger_durability="local"), ClientSession() as session:
-            there = DatabaseDeal(url, world.url, folder, session)
+            there = Deal(world.url, folder, session, url)
             await there.click("approval.approve", user="U0MANAGER")
             await there.settled()
         await move(settings.model_copy(update={"ledger_url": url}), "file", SystemClock(), actor="operator")
@@ -214,11 +213,11 @@ async def test_seal_is_taken_off_only_while_the_target_has_no_ledger(places: Pla
     assert not is_writable(places.database)
 
 
-@pytest.mark.takes(15)
+@pytest.mark.takes(25)
 def test_move_killed_at_any_step_is_finished_later_and_never_leaves_two(places: Places, tmp_path: Path) -> None:
     for source, target, to, count_of_steps in (
-        (places.file, places.database, places.url, 9),
-        (places.database, places.file, "file", 18),
+        (places.file, places.database, places.url, 7),
+        (places.database, places.file, "file", 11),
     ):
         known = tmp_path / f"steps-{to[:4]}"
         arguments = (str(places.file.data_dir), source.ledger_url or "file", to, str(known))
