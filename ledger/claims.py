@@ -55,17 +55,16 @@ class Suspects:
 
 
 def take_operations(
-    tx: Tx, now: int, suspects: Suspects, limit: int, *, source: str | None = None, epoch: int, lease_until: int
+    tx: Tx, now: int, suspects: Suspects, limit: int, *, only: str | None = None, epoch: int, lease_until: int
 ) -> list[Operation]:
-    """Claim up to `limit` due operations, each the oldest unfinished one of its lane; with `source` only those of that source."""
+    """Claim up to `limit` due operations, each the oldest unfinished one of its lane; `only` is that of Ledger.claim_operations."""
     found = (
-        tx.one("due_suspect_operation", id=row_id, now=now, suspect_claims=suspects.claims)
+        tx.one("due_suspect_operation", id=row_id, now=now, suspect_claims=suspects.claims, only=only)
         for row_id in sorted(suspects.operations)
     )
-    mine = (row for row in found if row is not None and source in (None, row["source"]))
-    due = _turn(tx, suspects, "operations", next(mine, None), epoch)
+    due = _turn(tx, suspects, "operations", next((row for row in found if row is not None), None), epoch)
     if due is None:
-        due = tx.all("due_operations", now=now, limit=limit, suspect_claims=suspects.claims, source=source)
+        due = tx.all("due_operations", now=now, limit=limit, suspect_claims=suspects.claims, only=only)
     taken = {"epoch": epoch, "lease_until": lease_until, "now": now}
     rows = tx.each("claim_operation", [{"id": row["id"], "fence": row["fence"], **taken} for row in due])
     return [Operation.of(row) for row in rows if row is not None]

@@ -155,17 +155,18 @@ class Ledger:
         lease_ends = max(claimed, self.renewed_at) + self.lease_ms / 1000
         return self.ownership.alone or (self.may_claim() and self.clock.monotonic() + seconds < lease_ends)
 
-    async def claim_operations(self, limit: int, *, source: str | None = None) -> list[Operation]:
+    async def claim_operations(self, limit: int, *, only: str | None = None) -> list[Operation]:
         """Claim due operations, at most one per lane (the oldest unfinished one of its quote). Returns [] when nothing is due.
 
-        With `source` only operations of that source are claimed. The order within a lane holds regardless.
+        `only` lists what may be claimed, between spaces: sources (" cli "), or kinds, each with a schema of its payload that this
+        build reads (" quote.cancel/1 quote.reopen/1 quote.reopen/2 "). The order within a lane holds regardless.
         """
         now, epoch = self.clock.now_ms(), self._claiming_epoch()
         if not self.may_claim():
             return []
 
         def work(tx: Tx) -> list[Operation]:
-            claimed = take_operations(tx, now, self.suspects, limit, source=source, epoch=epoch, lease_until=now + self.lease_ms)
+            claimed = take_operations(tx, now, self.suspects, limit, only=only, epoch=epoch, lease_until=now + self.lease_ms)
             for operation in claimed:
                 self.audit.of_operation(tx, now, "operation.claimed", operation, actor=QUOTEBOT)
             return claimed
@@ -298,6 +299,16 @@ class Ledger:
             )
 
         await self.database.write("shelve_operation", work)
+
+    async def name_unread(self, known: str, waited_ms: int, limit: int) -> list[Row]:
+        """Mark commands that this build cannot read (see `claim_operations`) and that no process has claimed for `waited_ms`.
+
+        They wait for a newer build, and stay due. Returns those that were not marked before.
+        """
+        now = self.clock.now_ms()
+        return await self.database.write(
+            "name_unread", lambda tx: tx.all("name_unread", known=known, before=now - waited_ms, limit=limit, now=now)
+        )
 
     async def fail_operation(
         self, operation: Operation, trouble: Trouble, response: Mapping[str, Any], effects: tuple[EffectIntent, ...]

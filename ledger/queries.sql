@@ -80,7 +80,9 @@ SELECT * FROM operations WHERE id = :id;
 -- name: due_operations
 -- A lane's oldest unfinished command only; a replayed one is older than the one that may be running.
 SELECT o.id, o.fence FROM operations AS o
-WHERE o.next_attempt_at <= :now AND o.claims < :suspect_claims AND (o.source = :source OR :source IS NULL)
+WHERE o.next_attempt_at <= :now AND o.claims < :suspect_claims
+  AND (:only IS NULL OR instr(:only, ' ' || o.source || ' ') > 0
+    OR instr(:only, ' ' || o.action_kind || '/' || json_extract(o.payload, '$.v') || ' ') > 0)
   AND (o.aggregate_id = 'new' OR NOT EXISTS (
     SELECT 1 FROM operations AS older
     WHERE older.lane = o.lane AND older.id < o.id AND older.aggregate_id <> 'new' AND older.finished_at IS NULL)
@@ -192,11 +194,30 @@ SELECT * FROM operations WHERE state = 'in_progress' AND epoch <> :epoch AND lea
 UPDATE operations SET lease_until = :lease_until WHERE state = 'in_progress' AND epoch = :epoch;
 
 -- name: due_suspect_operation
-SELECT o.id, o.fence, o.source FROM operations AS o
+SELECT o.id, o.fence FROM operations AS o
 WHERE o.id = :id AND o.next_attempt_at <= :now AND o.claims >= :suspect_claims
+  AND (:only IS NULL OR instr(:only, ' ' || o.source || ' ') > 0
+    OR instr(:only, ' ' || o.action_kind || '/' || json_extract(o.payload, '$.v') || ' ') > 0)
   AND (o.aggregate_id = 'new' OR NOT EXISTS (
     SELECT 1 FROM operations AS older
     WHERE older.lane = o.lane AND older.id < o.id AND older.aggregate_id <> 'new' AND older.finished_at IS NULL));
+
+-- name: name_unread
+-- Due for long, at the head of its lane, and still not claimed: no process that runs reads it. It stays due for one that does.
+UPDATE operations SET category = 'needs_newer_build', updated_at = :now
+WHERE id IN (
+  SELECT o.id FROM operations AS o
+  WHERE o.next_attempt_at <= :before AND coalesce(o.category, '') <> 'needs_newer_build'
+    AND coalesce(instr(:known, ' ' || o.action_kind || '/' || json_extract(o.payload, '$.v') || ' '), 0) = 0
+    AND (o.aggregate_id = 'new' OR NOT EXISTS (
+      SELECT 1 FROM operations AS older
+      WHERE older.lane = o.lane AND older.id < o.id AND older.aggregate_id <> 'new' AND older.finished_at IS NULL))
+  ORDER BY o.next_attempt_at, o.id LIMIT :limit)
+  AND next_attempt_at <= :before
+RETURNING id, operation_key, action_kind, correlation_id;
+
+-- name: unread_operations
+SELECT id, action_kind FROM operations WHERE next_attempt_at IS NOT NULL AND category = 'needs_newer_build' ORDER BY id;
 
 -- name: suspect_operations
 SELECT id FROM operations WHERE claims > 1 AND (next_attempt_at IS NOT NULL OR state = 'in_progress' AND claims > :suspect_claims);

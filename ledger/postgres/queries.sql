@@ -66,7 +66,8 @@ WITH RECURSIVE due (next_attempt_at, id) AS (
 SELECT taken.id, taken.fence FROM due CROSS JOIN LATERAL (
   SELECT o.id, o.fence FROM operations AS o
   WHERE o.next_attempt_at = due.next_attempt_at AND o.id = due.id AND o.claims < :suspect_claims
-    AND (o.source = :source OR :source IS NULL)
+    AND (:only::text IS NULL OR instr(:only, ' ' || o.source || ' ') > 0
+    OR instr(:only, ' ' || o.action_kind || '/' || json_extract(o.payload, '$.v') || ' ') > 0)
     AND (o.aggregate_id = 'new' OR o.id = (
       SELECT head.id FROM operations AS head
       WHERE head.lane = o.lane AND head.aggregate_id <> 'new' AND head.finished_at IS NULL ORDER BY head.id LIMIT 1)
@@ -75,8 +76,10 @@ SELECT taken.id, taken.fence FROM due CROSS JOIN LATERAL (
 LIMIT :limit;
 
 -- name: due_suspect_operation
-SELECT o.id, o.fence, o.source FROM operations AS o
+SELECT o.id, o.fence FROM operations AS o
 WHERE o.id = :id AND o.next_attempt_at <= :now AND o.claims >= :suspect_claims
+  AND (:only::text IS NULL OR instr(:only, ' ' || o.source || ' ') > 0
+    OR instr(:only, ' ' || o.action_kind || '/' || json_extract(o.payload, '$.v') || ' ') > 0)
   AND (o.aggregate_id = 'new' OR o.id = (
     SELECT head.id FROM operations AS head
     WHERE head.lane = o.lane AND head.aggregate_id <> 'new' AND head.finished_at IS NULL ORDER BY head.id LIMIT 1))

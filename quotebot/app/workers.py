@@ -28,6 +28,7 @@ from quotebot.app.backups import keep_backups
 from quotebot.app.clients import Outside, build_performer, connect_outside
 from quotebot.app.document_folder import with_documents
 from quotebot.app.installation import claim_settings, load_rules, matrix, open_audit, open_database, speak, storage_of
+from quotebot.commands.registry import readable
 from quotebot.dispatch.dispatcher import Dispatcher
 from quotebot.dispatch.documents import Documents
 from quotebot.dispatch.registry import follow_ups
@@ -44,6 +45,7 @@ from quotebot.jobs.maintenance import (
     check_holders,
     forget,
     let_go,
+    name_unread_commands,
     show_pending_commands,
 )
 from quotebot.jobs.rulesets import RulesetChanges
@@ -68,6 +70,7 @@ if TYPE_CHECKING:
 TEND_SECONDS: Final = 60.0
 LETTERS_SECONDS: Final = 2.0
 PENDING_SECONDS: Final = 1.0
+UNREAD_SECONDS: Final = 30.0
 MEASURES_SECONDS: Final = 60.0
 RETENTION_SECONDS: Final = 3600.0
 RETENTION_FIRST_SECONDS: Final = 60.0  # after the backlog of a start
@@ -219,6 +222,8 @@ class Workers:
     ) -> None:
         self._ledger = ledger
         lines = matrix(settings)
+        # Where several bots share the ledger, one of a newer build may read what this one cannot.
+        known = None if ledger.ownership.alone else readable()
         self._executor = Executor(
             ledger,
             rules,
@@ -230,6 +235,7 @@ class Workers:
             follow=_follow(ports.clock),
             precedence=precedence,
             judged_at=guard.judged_at,
+            only=known,
         )
         self._dispatcher = Dispatcher(
             ledger,
@@ -250,6 +256,11 @@ class Workers:
                     "approvers", APPROVERS_SECONDS, lambda: follow_role_changes(ledger, rules), APPROVERS_FIRST_SECONDS, leader=True
                 ),
                 *_jobs(ledger, settings, metrics, lambda: directory.home),
+                *(
+                    []
+                    if known is None
+                    else [Job("unread", UNREAD_SECONDS, partial(name_unread_commands, ledger, known), leader=True)]
+                ),
             ],
             [Job("holders", HOLDERS_SECONDS, lambda: check_holders(ledger, directory, rules), HOLDERS_FIRST_SECONDS, leader=True)],
             _long_jobs(ledger, settings, ports.clock, sweep, guard),

@@ -249,7 +249,7 @@ async def execute_alone(
                 installation.matrix(settings),
                 know=_nobody_is_asked,
                 vouched=lambda source: source == "cli",
-                source="cli",
+                only=" cli ",
                 judged_at=as_it_came if suspended is None else partial(min, suspended.right_ms),
             )
             with logs.warnings_only(settings.secrets):

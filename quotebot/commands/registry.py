@@ -92,6 +92,12 @@ REGISTRY: Final[Mapping[str, type[Payload]]] = {
 }
 
 
+def readable() -> str:
+    """Return each kind with each payload schema that this build reads, in the form of Ledger.claim_operations."""
+    schemas = (f"{kind}/{number}" for kind, payload in REGISTRY.items() for number in range(1, payload.schema + 1))
+    return f" {' '.join(schemas)} "
+
+
 def parse_stored(kind: str, stored: Stored) -> Payload:
     """Rebuild a command from its stored payload. Pure.
 

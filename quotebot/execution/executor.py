@@ -279,7 +279,7 @@ class Executor:
         poll_seconds: float = POLL_SECONDS,
         follow: FollowUpDecision = no_follow_ups,
         precedence: Precedence | None = None,
-        source: str | None = None,
+        only: str | None = None,
         judged_at: Callable[[int], int] = as_it_came,
     ) -> None:
         """`know` stores Slack's record of the actor in the ledger and returns whether it suffices; without it Slack is not queried.
@@ -289,12 +289,12 @@ class Executor:
         `vouched` returns whether the people of a command's source count as members while Slack has given no answer about them. By
         default they do without `know`, and do not with it.
 
-        `follow` decides the follow-ups of a dead letter that a command retries or discards. With `source`, only commands of that
-        source are executed.
+        `follow` decides the follow-ups of a dead letter that a command retries or discards. `only` is that of
+        Ledger.claim_operations; a claimed command that this build cannot read is put back for a newer one.
         `judged_at` maps the time at which a command was received to the time by which it is judged (both Unix ms).
         """
         self._ledger = ledger
-        self._source = source
+        self._only = only
         self._know = know
         self._circle_of = circle_of
         vouched = vouched or (lambda _source: know is None)
@@ -326,7 +326,7 @@ class Executor:
         """Execute the due commands, at most one per quote; return how many were executed."""
         most = await self._precedence.turn()
         self._claimed_at = self._now_ms()
-        operations = await self._ledger.claim_operations(most, source=self._source)
+        operations = await self._ledger.claim_operations(most, only=self._only)
         self._took_all = len(operations) < most
         if operations and self._ledger.clock.monotonic() - self._looked_at >= LOOK_SECONDS:
             self._looked_at = self._ledger.clock.monotonic()

@@ -50,6 +50,7 @@ log = structlog.get_logger(__name__)
 ROLES: Final = "roles"  # aggregate of the audit events about the holders of roles
 FORGOTTEN_AT_ONCE: Final = 100  # per transaction
 LEASES_PER_LIFE: Final = 3  # a claim is renewed this often before it would lapse
+UNREAD_MS: Final = 60_000
 BATCH: Final = 100  # rows of each kind in one transaction
 
 
@@ -366,6 +367,19 @@ async def show_pending_commands(ledger: Ledger) -> int:
     shown = await ledger.database.write("pending_commands", work)
     ledger.effects_changed.set()
     return shown
+
+
+async def name_unread_commands(ledger: Ledger, known: str) -> None:
+    """Mark and log each command that no bot has claimed for UNREAD_MS and that this build cannot read (`known`: what it can)."""
+    for row in await ledger.name_unread(known, UNREAD_MS, PENDING_AT_ONCE):
+        log.error(
+            "operation.needs_newer_build",
+            operation=f"op{row['id']}",
+            operation_key=row["operation_key"],
+            action_kind=row["action_kind"],
+            correlation_id=row["correlation_id"],
+            do="no bot that runs reads it: start one of the newer build",
+        )
 
 
 def _still_creating(operation: Operation) -> EffectIntent:

@@ -146,7 +146,11 @@ def _held(wait: Waiting) -> Explanation:
 
 
 def _for_build(wait: Waiting) -> Explanation:
-    again = _when(wait.facts.row["next_attempt_at"], wait.facts.now)
+    due = wait.facts.row["next_attempt_at"]
+    if due <= wait.facts.now:
+        sentence = _("It was recorded by a newer build, and no bot that runs can read it. It is due since {time}.", time=_time(due))
+        return sentence, _("start a bot of the newer build")
+    again = _when(due, wait.facts.now)
     sentence = _("It was recorded by a newer build, which this one cannot read; it is looked at again {when}.", when=again)
     return sentence, _("install the newer build and restart the bot")
 

@@ -128,6 +128,19 @@ async def stuck(site: Site) -> Seen:
     return await _read(site, look)
 
 
+async def unread(site: Site) -> Seen:
+    """Find commands that no bot which runs can read."""
+
+    def look(tx: Tx) -> Seen:
+        rows = tx.all("unread_operations")
+        if not rows:
+            return fine("no command waits for a newer build")
+        named = ", ".join(f"op{row['id']} ({row['action_kind']})" for row in rows[:NAMED])
+        return bad(f"{len(rows)} commands wait for a newer build: {named}")
+
+    return await _read(site, look)
+
+
 async def dead(site: Site) -> Seen:
     """Count the dead letters that wait for an operator."""
 

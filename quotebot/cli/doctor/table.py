@@ -160,6 +160,15 @@ CHECKS: Final = (
         records.stuck,
     ),
     Check(
+        "ledger.unread",
+        "No command waits for a newer build",
+        "A command that no bot can read holds up the later commands of its quote.",
+        "Start a bot of the build that recorded it.",
+        State.ERROR,
+        REFUSED,
+        records.unread,
+    ),
+    Check(
         "ledger.dead",
         "No dead letter waits",
         "A dead letter is work that was given up, and somebody waits for it.",

@@ -21,7 +21,7 @@ Row: TypeAlias = dict[str, Any]
 OPERATION = (
     "INSERT INTO operations (operation_key, source, source_request_id, action_kind, aggregate_id, lane, payload_hash, payload,"
     " correlation_id, actor, actor_type, team_id, received_at, next_attempt_at, created_at, updated_at)"
-    " VALUES (lpad(%(key)s, 64, '0'), 'cli', %(key)s, 'k', %(lane)s, %(lane)s, repeat('0', 64), '{}',"
+    " VALUES (lpad(%(key)s, 64, '0'), 'cli', %(key)s, 'k', %(lane)s, %(lane)s, repeat('0', 64), '{\"v\":1}',"
     " 'c', 'a', 'user', 'T', 1, 1, 1, 1)"
 )
 EFFECT = (
@@ -29,7 +29,7 @@ EFFECT = (
     " next_attempt_at, aged_from, created_at, updated_at, after_id)"
     " VALUES (lpad(%(key)s, 64, '0'), 1, 'crm.create', 'append', %(target)s, 'Q', 'c', '{}', %(due)s, 1, 1, 1, %(after)s)"
 )
-DUE: Row = {"now": 5, "suspect_claims": 2, "source": None}
+DUE: Row = {"now": 5, "suspect_claims": 2, "only": " k/1 "}
 
 
 class Process:
@@ -190,7 +190,7 @@ def test_a_row_that_a_person_changes_is_not_claimed_or_changed_by_another(pair: 
 QUEUE = (
     "INSERT INTO operations (operation_key, source, source_request_id, action_kind, aggregate_id, lane, payload_hash, payload,"
     " correlation_id, actor, actor_type, team_id, received_at, next_attempt_at, created_at, updated_at)"
-    " SELECT lpad(n || '.', 64, '0'), 'cli', n, 'k', 'Q-' || n / 3, 'Q-' || n / 3, repeat('0', 64), '{}',"
+    " SELECT lpad(n || '.', 64, '0'), 'cli', n, 'k', 'Q-' || n / 3, 'Q-' || n / 3, repeat('0', 64), '{\"v\":1}',"
     " 'c', 'a', 'user', 'T', 1, 1, 1, 1"
     " FROM generate_series(1, 6000) AS n"
 )
@@ -204,7 +204,7 @@ OWED = (
 def test_a_claim_reads_few_rows_however_many_are_due_with_and_without_statistics(pair: tuple[Process, Process]) -> None:
     """The plans are made while the tables are empty, and again while the server still believes that they are."""
     one, _ = pair
-    given = {"now": "5", "suspect_claims": "2", "source": "NULL", "limit": "16", "class": "'crm.create'"}
+    given = {"now": "5", "suspect_claims": "2", "only": "' k/1 '", "limit": "16", "class": "'crm.create'"}
     one.run("SET plan_cache_mode = force_generic_plan")
     for prepared in ("empty", "unknown", "full"):
         for name in ("due_operations", "due_effects"):

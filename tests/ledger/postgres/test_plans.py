@@ -74,7 +74,7 @@ class Planner:
         statement = NamedStatement(LEDGER_STATEMENTS[name])
         given = {parameter: f"'{VALUES.get(parameter, START_MS)}'" for parameter in statement.names}
         if name == "due_operations":
-            given["source"] = "NULL"
+            given["only"] = "NULL"
         self.connection.execute(f"SET plan_cache_mode = force_{kind}_plan")
         self.connection.execute(f"PREPARE {name}_{kind} AS {statement.sql}")
         return f"EXECUTE {name}_{kind}" + (f" ({', '.join(given.values())})" if given else "")

@@ -297,6 +297,16 @@ LOCAL = [
     Broken("ledger.dead_this_week", State.WARNING, "11 dead letters in the last seven days", nine_more_dead, a_week_later),
     Broken("ledger.histories", State.WARNING, "(20 replays)", replayed_often, sql("UPDATE effects SET cycle = 2 WHERE cycle = 21")),
     Broken("ledger.stuck", State.ERROR, "1 rows wait for nothing", put_to_sleep, cancel_stuck),
+    Broken(
+        "ledger.unread",
+        State.ERROR,
+        "1 commands wait for a newer build: op1 (quote.create)",
+        sql(
+            "UPDATE operations SET state = 'reserved', outcome = NULL, finished_at = NULL, next_attempt_at = 1,"
+            " category = 'needs_newer_build' WHERE id = 1"
+        ),
+        sql("UPDATE operations SET category = NULL WHERE id = 1"),
+    ),
     Broken("ledger.gates", State.WARNING, "crm", quotebot("pause", "crm", "--reason", "a test"), quotebot("resume", "crm")),
     Broken(
         "audit.whole",

@@ -166,6 +166,11 @@ WAITS: dict[str, tuple[Waiting, str, str | None]] = {
         "It was recorded by a newer build, which this one cannot read; it is looked at again 2025-11-24 16:01:00 UTC (in 60 s).",
         "install the newer build and restart the bot",
     ),
+    "newer build that does not run": (
+        wait_of(command(category="needs_newer_build", next_attempt_at=NOW)),
+        f"It was recorded by a newer build, and no bot that runs can read it. It is due since {TIME}.",
+        "start a bot of the newer build",
+    ),
     "time": (
         wait_of(effect(next_attempt_at=NOW + 11_001, attempts=1, last_error="503 from the other side."), budget=7),
         'It is due at 2025-11-24 16:00:11 UTC (in 12 s), attempt 2 of 7, after "503 from the other side".',
