@@ -32,7 +32,7 @@ from ledger.recovery import begin_epoch
 from quotebot.app.backups import backups_of, is_due
 from quotebot.app.installation import instance_lock, open_audit, open_ledger, storage_of
 from quotebot.app.postgres_storage import PostgresStorage
-from quotebot.cli import terminal
+from quotebot.cli import audit, exits, terminal
 from quotebot.cli.audit import SCRIPT, export_proof
 from quotebot.cli.doctor import records
 from quotebot.cli.doctor.checks import Site, State, examine
@@ -438,6 +438,20 @@ def test_command_without_a_ledger_in_the_database_names_the_setting(
         monkeypatch.setenv(name, value)
     with pytest.raises(ConfigurationError, match=r"no ledger at postgresql:.*Set QUOTEBOT_LEDGER_URL"):
         terminal.existing_site()
+
+
+async def test_audit_verify_names_a_document_whose_content_was_changed(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in (("QUOTEBOT_LEDGER_URL", url), ("QUOTEBOT_DATA_DIR", str(tmp_path))):
+        monkeypatch.setenv(name, value)
+    async with open_ledger(settings := Settings(_env_file=None)):
+        document = storage_of(settings).documents().put(b"%PDF")
+    assert await audit.verify() == exits.OK
+    with psycopg.connect(url, autocommit=True) as shell:
+        shell.execute(FORGED_DOCUMENT)
+    assert await audit.verify() == exits.REFUSED
+    assert f"TAMPERED: artefact_blobs {document}: changed: the content of this document was changed." in capsys.readouterr().out
 
 
 def test_missing_driver_is_named_with_the_extra_that_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
