@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 GOLDEN = "new for Acme: 150 pro, 150 sso, 1 support; term 12m; discount 15%"
 FIRST_QUOTE = f"Q-{datetime.now(UTC).year}-0001"
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 100.0  # on PostgreSQL an append is looked for during 65 s before it is sent again
 LOOK_SECONDS = 0.02
 _STARTED_MS: Final = time.time_ns() // 1_000_000
 UNFINISHED: Final = """

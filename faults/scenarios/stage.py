@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 Priority = Literal["P0", "P1", "P2"]
 Mode = Literal["fail_once", "fail_n", "always_fail", "timeout", "crash_after", "duplicate_replay"]
 
-SCENARIO_SECONDS: Final = 100.0  # a busy machine takes ten times as long as an idle one
+SCENARIO_SECONDS: Final = 300.0  # a busy machine takes twenty times as long as an idle one
 LOOKED_UP: Final = ["claimed", "uncertain"]
 SEEN_CHARACTERS_MAX: Final = 600
 PACKAGES: Final = ("quotebot", "ledger", "adapters")

@@ -59,7 +59,7 @@ NOT_IN_A_STORY: Final = {
 
 
 def windows(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return run("faults.suites.crash_points", *arguments, seconds=280)
+    return run("faults.suites.crash_points", *arguments, seconds=580)
 
 
 @pytest.fixture(scope="session")
@@ -70,27 +70,27 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.takes(60)
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_crash_lost_answer_or_refusal_at_any_crash_point_ends_in_the_golden_state(shard: int, left: Path) -> None:
     done = windows(*[argument for story in STORIES[shard::SHARDS] for argument in ("--only", story.name)], "--left", str(left))
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
 
 
+@pytest.mark.timeout(600)
 def test_sigkill_ends_in_the_same_state_as_an_in_process_crash() -> None:
     command = [sys.executable, "-m", "faults.suites.crash_points", "--only", "finalize", "--apart"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=580, check=False)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
 
 
 @pytest.mark.skipif(find_programs() is None and os.environ.get("CI") != "true", reason="no PostgreSQL server is installed")
 @pytest.mark.takes(10)
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_crash_with_the_ledger_in_a_database_ends_in_the_golden_state() -> None:
-    only = [argument for name in ("create", "finalize", "pause", "recovery") for argument in ("--only", name)]
-    done = windows("--postgres", "--sample", "3", *only)
+    done = windows("--postgres", "--sample", "2", "--only", "finalize", "--only", "recovery")  # a nightly run tries all
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
-    assert done.stdout.count("0 violations") == 4, done.stdout
+    assert done.stdout.count("0 violations") == 2, done.stdout
 
 
 def test_only_the_stories_about_backups_need_a_ledger_in_a_file() -> None:
@@ -217,7 +217,7 @@ MEMBERS: Final = {
 
 
 @pytest.mark.late
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(600)
 def test_scenarios_cover_all_command_kinds_effect_classes_writes_and_crash_points(left: Path) -> None:
     done = windows("--points", "--left", str(left))  # what no shard has played yet is played now
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]

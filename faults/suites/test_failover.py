@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.takes(30)
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 async def test_failovers_lose_and_repeat_nothing_and_need_no_restart() -> None:
     if find_programs() is None:
         (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)("no PostgreSQL server is installed")

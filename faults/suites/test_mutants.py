@@ -60,12 +60,12 @@ def test_every_seeded_bug_is_caught_and_no_harmless_change_is_flagged(shard: int
 
 
 @pytest.mark.takes(30)
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_every_seeded_bug_of_the_engine_for_postgresql_is_caught() -> None:
     if find_programs() is None:
         (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)("no PostgreSQL server is installed")
 
-    hunt = run("faults.suites.mutants", "--budget", "postgres", seconds=280, hash_seed="0")
+    hunt = run("faults.suites.mutants", "--budget", "postgres", seconds=580, hash_seed="0")
 
     assert (hunt.returncode, hunt.stderr) == (0, ""), hunt.stdout
     assert hunt.stdout.count(": caught by ") == len({bug.name for bug in POSTGRES}) == len(POSTGRES) >= 12
