@@ -43,11 +43,16 @@ class Suspects:
     effects: set[int] = field(default_factory=set)
     waiting: set[str] = field(default_factory=set)
 
+    def any(self) -> bool:
+        """Tell whether a suspect is known."""
+        return bool(self.operations or self.effects)
+
     def look(self, tx: Tx) -> None:
         """Load the ids of the rows that were claimed at `claims` crashes."""
-        self.operations = {row["id"] for row in tx.all("suspect_operations", suspect_claims=self.claims)}
-        self.effects = {row["id"] for row in tx.all("suspect_effects", suspect_claims=self.claims)}
-        self.waiting = set()
+        operations = {row["id"] for row in tx.all("suspect_operations", suspect_claims=self.claims)}
+        effects = {row["id"] for row in tx.all("suspect_effects", suspect_claims=self.claims)}
+        if (operations, effects) != (self.operations, self.effects):
+            self.operations, self.effects, self.waiting = operations, effects, set()
 
     def clear(self, row: Operation | Effect) -> None:
         """Remove a row whose attempt has ended."""

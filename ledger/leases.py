@@ -54,7 +54,11 @@ class Leases:
         ledger.term, ledger.renewed_at = term, asked
 
     async def reap(self) -> None:
-        """Take back the claims of replicas that are proven dead. If this one had lost its lock, it first looks at its own epoch."""
+        """Take back the claims of replicas that are proven dead. If this one had lost its lock, it first looks at its own epoch.
+
+        Suspects are tried by the replica that took them back and by the one that leads: the former may have ended since. The others
+        do not know them, so a suspect that waits for rows in flight holds up no other replica.
+        """
         ledger = self._ledger
         if ledger.ownership.term != ledger.term:
             await self.renew()
@@ -62,6 +66,8 @@ class Leases:
         if dead:
             recovered = await recovery.take_back_dead(ledger, dead, answer=self._answer, follow=self._follow)
             log.warning("replica.died", epochs=dead, operations=recovered.operations, effects=recovered.effects)
+        if ledger.suspects.any() or await ledger.ownership.leads():
+            await ledger.database.read(ledger.suspects.look)
 
     async def take_lapsed(self) -> None:
         """Take back the claims of others whose leases have lapsed."""

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from ledger.ledger import Ledger
+from ledger.claims import POISON_CLAIMS
+from ledger.leases import Leases
+from ledger.ledger import Ledger, no_follow_ups
 from ledger.postgres import replicas
 from ledger.postgres.clock import DatabaseClock
 from ledger.postgres.replicas import FreeLocks, LockSearch
 from ledger.records import Delivered, FollowUps
-from ledger.recovery import Recovered, begin_epoch, take_back_dead, take_back_lapsed
+from ledger.recovery import Recovered, begin_epoch, give_back, no_answer, take_back_dead, take_back_lapsed
 from tests.ledger.parts import AUDIT, START_MS, ManualClock, applied, intent, request, sure
 from tests.rig import eventually
 
@@ -51,6 +53,44 @@ async def owe(ledger: Ledger, *classes: str) -> list[Effect]:
     await ledger.reserve(request())
     await ledger.execute(sure(await ledger.claim_operation()), applied(*(intent(each, "keyed") for each in classes)))
     return await ledger.claim_effects(dict.fromkeys(classes, 1))
+
+
+def upkeep(ledger: Ledger) -> Leases:
+    """Return the upkeep of a replica's claims."""
+
+    async def begin() -> int:
+        raise AssertionError
+
+    return Leases(ledger, begin, answer=no_answer, follow=no_follow_ups)
+
+
+async def test_suspect_is_tried_alone_by_the_leader_though_who_took_it_back_has_ended(
+    place: PostgresPlace, clock: ManualClock
+) -> None:
+    async with process(place, clock, "reaper") as reaper, process(place, clock, "leader") as leader:
+        await leader.reserve(request("suspect", aggregate_id="Q-1"))
+        for name in ("first", "second"):
+            async with process(place, clock, name) as killed:
+                (claimed,) = await killed.claim_operations(9)
+                await take_back_dead(reaper, [sure(killed.epoch)])
+        await give_back(reaper)
+        await leader.reserve(request("r2", aggregate_id="Q-2"))
+        (running,) = await leader.claim_operations(9)
+        assert (running.aggregate_id, leader.suspects.any()) == ("Q-2", False), "who does not know it does not wait for it"
+        await upkeep(leader).reap()
+        for number in (3, 4):
+            await leader.reserve(request(f"r{number}", aggregate_id=f"Q-{number}"))
+        assert await leader.claim_operations(9) == [], "it waits for what is under way in this process"
+        async with process(place, clock, "other") as other:
+            (beside,) = await other.claim_operations(1)
+            assert beside.aggregate_id == "Q-3", "and no other process does"
+            await leader.execute(running, applied())
+            await upkeep(leader).reap()
+            (alone,) = await leader.claim_operations(9)
+            assert (alone.id, alone.claims) == (claimed.id, POISON_CLAIMS)
+            assert await leader.claim_operations(9) == []
+            await leader.execute(alone, applied())
+            assert [each.aggregate_id for each in await leader.claim_operations(9)] == ["Q-4"]
 
 
 # --------------------------------------------------------------------------------------------------- proof of a death
