@@ -248,7 +248,8 @@ class Workers:
             trusted=guard.trusted,
         )
         shared = not ledger.ownership.alone
-        jobs = (
+        claims = claim_jobs(leases, settings.lease_seconds, alone=ledger.ownership.alone)
+        jobs = [
             [
                 Job("clock", LOOK_SECONDS, guard.look),
                 *([Job("share_limits", LOOK_SECONDS, self._dispatcher.share_limits)] if shared else []),
@@ -264,8 +265,11 @@ class Workers:
             ],
             [Job("holders", HOLDERS_SECONDS, lambda: check_holders(ledger, directory, rules), HOLDERS_FIRST_SECONDS, leader=True)],
             _long_jobs(ledger, settings, ports.clock, sweep, guard),
-            claim_jobs(leases, settings.lease_seconds, alone=ledger.ownership.alone),
-        )
+        ]
+        if shared:
+            jobs.append(claims)  # they wait for no other job
+        else:
+            jobs[0] += claims
         leads = ledger.ownership.leads if shared else None
         self._housekeepers = [Housekeeper(some, ports.clock, leads=leads, poll_seconds=ports.poll_seconds) for some in jobs]
         self._scheduler = Scheduler(
@@ -357,7 +361,7 @@ def _jobs(ledger: Ledger, settings: Settings, metrics: Metrics, home: Callable[[
 
 
 def claim_jobs(leases: Leases, lease_seconds: float, *, alone: bool) -> list[Job]:
-    """Return the upkeep of claims, which waits for no other job."""
+    """Return the upkeep of claims."""
     renewal_seconds = lease_seconds / LEASES_PER_LIFE
     if alone:
         return [Job("renew_leases", renewal_seconds, leases.renew), Job("take_back_lapsed", renewal_seconds, leases.take_lapsed)]
