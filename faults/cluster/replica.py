@@ -8,6 +8,7 @@ SIGTERM stops the clients; the work goes on. The process ends with the one that 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import random
@@ -26,6 +27,7 @@ from faults.lab.processes import end_with_parent
 from faults.mutants.patching import put
 from ledger import recovery
 from ledger.audit.events import Audit, Keyring
+from ledger.database import DatabaseError
 from ledger.leases import Leases
 from ledger.ledger import Ledger, StaleFenceError, no_follow_ups
 from ledger.records import Delivered, FollowUps
@@ -146,10 +148,11 @@ async def run(orders: Orders) -> None:
     storage = PostgresStorage(
         orders.url, None, folder / orders.name / "begun", lease_seconds=orders.lease_seconds, replica=orders.name
     )
-    owner = await asyncio.to_thread(storage.hold, bot=True)
-    while owner is None:
+    owner = None
+    while owner is None:  # its former process is not proven dead yet, or the server does not answer
+        with contextlib.suppress(DatabaseError):
+            owner = await asyncio.to_thread(storage.hold, bot=True)
         await asyncio.sleep(TAKEN_SECONDS)
-        owner = await asyncio.to_thread(storage.hold, bot=True)
     clock = storage.clock()
     audit = Audit(DOMAIN_EVENTS, Keyring.of(KEY))
     database = await storage.open(audit, clock, bot=True)

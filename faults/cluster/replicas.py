@@ -9,13 +9,14 @@ import sys
 import time
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar
 
 from faults.cluster.journal import Journal
 from faults.cluster.load import wrong
 from faults.cluster.proxy import Proxy
 from faults.cluster.replica import JOURNAL, KEY, Orders
 from ledger.audit.events import Keyring
+from ledger.database import DatabaseError
 from quotebot.app.postgres_storage import PostgresStorage
 from quotebot.sandbox.cluster import Cluster
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from faults.cluster.journal import Line
     from ledger.database import Tx
 
+T = TypeVar("T")
 LOOK_SECONDS: Final = 0.05
 PATIENCE_SECONDS: Final = 90.0
 KEEPALIVE_SECONDS: Final = 11.0  # the lock's session asks after 5 s, and gives up after three times 2 s
@@ -157,14 +159,14 @@ class Replicas:
         return True
 
     def wait_until(self, happened: Callable[[], Any], words: str, seconds: float = PATIENCE_SECONDS) -> None:
-        """Wait until something is true. Raises StandstillError with the words, also if a replica ends by itself meanwhile."""
+        """Wait until something is true. Raises StandstillError with the words, and with the replicas that ended by themselves."""
         deadline = time.monotonic() + seconds
         while True:
             self.journal.follow()
             if happened():
                 return
             if time.monotonic() > deadline:
-                raise StandstillError(f"{words}, within {seconds:g} s")
+                raise StandstillError("; ".join([f"{words}, within {seconds:g} s", *self.ended()]))
             time.sleep(LOOK_SECONDS)
 
     def ended(self) -> Iterator[str]:
@@ -192,6 +194,17 @@ class Replicas:
         self.wait_until(lambda: any(self.by(name, "up")), f"replica {name} did not begin")
         return int(list(self.by(name, "up"))[-1].what)
 
+    def _look(self, work: Callable[[Tx], T]) -> T:
+        """Read the ledger, as soon as it can be read. Raises DatabaseError if that takes too long."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            try:
+                return self._storage.read(work)
+            except DatabaseError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(LOOK_SECONDS)
+
     def held_by(self, epoch: int) -> set[Row]:
         """Return the rows that are claimed under an epoch."""
 
@@ -203,7 +216,7 @@ class Replicas:
                 if row["epoch"] == epoch
             }
 
-        return self._storage.read(work)
+        return self._look(work)
 
     def elsewhere(self, row: Row, pid: int, since: float) -> Line | None:
         """Return the first sign that another process works on a row."""
@@ -213,11 +226,11 @@ class Replicas:
     def is_finished(self, row: Row) -> bool:
         """Return true if the row has its final state."""
         name = "operation_by_id" if row.table == "operations" else "effect_by_id"
-        return self._storage.read(lambda tx: tx.required(name, id=row.id)["finished_at"] is not None)
+        return self._look(lambda tx: tx.required(name, id=row.id)["finished_at"] is not None)
 
     def refused(self, row: Row) -> bool:
         """Return true if the audit has a result of this row's effect that came too late."""
-        events = self._storage.read(lambda tx: tx.all("audit_chain", aggregate_id=row.aggregate, limit=100))
+        events = self._look(lambda tx: tx.all("audit_chain", aggregate_id=row.aggregate, limit=100))
         return any(event["event_type"] == "effect.late_result" for event in events)
 
     def unfinished(self) -> int:
@@ -228,7 +241,7 @@ class Replicas:
             operations = tx.all("unfinished_operations", **{name: every[name] for name in _FOR_OPERATIONS})
             return len(operations) + len(tx.all("unfinished_effects", **every))
 
-        return self._storage.read(work)
+        return self._look(work)
 
     def end(self) -> list[str]:
         """Stop the clients, wait until all is done, and return what was lost, done twice, or cannot be proved."""
@@ -238,7 +251,7 @@ class Replicas:
         self.journal.follow()
         acknowledged = {line.what: line.key for line in self.journal.of("acknowledged")}
         sent = Counter(line.key for line in self.journal.of("call"))
-        return [*self.ended(), *self._storage.read(lambda tx: wrong(tx, acknowledged, sent, Keyring.of(KEY)))]
+        return [*self.ended(), *self._look(lambda tx: wrong(tx, acknowledged, sent, Keyring.of(KEY)))]
 
 
 _FOR_OPERATIONS: Final = ("state", "actor", "action_kind", "since", "limit")

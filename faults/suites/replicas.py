@@ -52,6 +52,7 @@ SHORT_SECONDS: Final = 4  # for tests; the time-outs of calls are in proportion
 ENOUGH: Final = 5  # commands that a replica acknowledges before and after a fault
 BRIEF_SECONDS: Final = 1.0  # in place of the time after which a server gives up the sessions of a host that is gone
 PAUSE_SECONDS: Final = 1.5
+GAP_SECONDS: Final = 2.0
 TAKEN_SECONDS: Final = {KILLED: 5.0, GONE: 15.0, STOPPED: 10.0}  # after the fault; of a stopped one after its lease
 
 
@@ -141,7 +142,9 @@ class Stage:
         replicas.send(killed, signal.SIGKILL)
         replicas.send(stopped, signal.SIGSTOP)
         servers.fail(kind)
+        writable = time.monotonic()
         replicas.acknowledge(third, ENOUGH)
+        self._note_gap(next(replicas.by(third, "acknowledged", since=writable)).at - writable)
         servers.bring_back(kind)
         replicas.start(killed)
         time.sleep(max(0.0, began + 2 * self._chunk.lease_seconds - time.monotonic()))
@@ -196,6 +199,12 @@ class Stage:
         limit = TAKEN_SECONDS[kind] + (self._chunk.lease_seconds if kind == STOPPED else 0)
         if self._chunk.timed and seconds > limit:
             self.violations.append(f"work of a replica {kind} ran elsewhere after {seconds:.1f} s")
+
+    def _note_gap(self, seconds: float) -> None:
+        """Note how long nothing was acknowledged after there was a writable primary."""
+        self.samples.setdefault("gap_ms", []).append(1000 * seconds)
+        if self._chunk.timed and seconds > GAP_SECONDS:
+            self.violations.append(f"nothing was acknowledged for {seconds:.1f} s after there was a writable primary")
 
     def _note_pause(self, name: str, began: float) -> None:
         """Note how long another replica acknowledged nothing meanwhile."""

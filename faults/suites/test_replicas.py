@@ -104,13 +104,15 @@ def test_what_the_ledger_lost_or_did_twice_is_named(monkeypatch: pytest.MonkeyPa
     assert load.wrong(cast("Any", Found()), {}, Counter(), Keyring.of(b"k" * 32)) == ["the audit does not verify: changed"]
 
 
-@pytest.mark.parametrize(("timed", "violations"), [(True, 4), (False, 0)])
+@pytest.mark.parametrize(("timed", "violations"), [(True, 5), (False, 0)])
 def test_only_the_long_run_judges_how_long_it_took(*, timed: bool, violations: int) -> None:
     stage = Stage(Chunk(1, ALONE, lease_seconds=4, timed=timed))
     for kind, seconds in ((KILLED, 5.0), (KILLED, 5.1), (GONE, 15.1), (STOPPED, 14.0), (STOPPED, 14.1)):
         stage._note_takeover(kind, seconds)
     stage._replicas = cast("Any", SimpleNamespace(by=lambda *_, **__: [Line(time.monotonic(), "b", 1, "acknowledged", "Q-1", "k")]))
     stage._note_pause("b", time.monotonic() - 60)
+    for seconds in (2.0, 2.1):
+        stage._note_gap(seconds)
     assert len(stage.violations) == violations
     assert stage.samples["work_of_a_replica_killed_taken_over_ms"] == [5000, 5100]
 
