@@ -147,9 +147,9 @@ def bound_rows_not_reported() -> None:
 
 # ------------------------------------------------------------------------------------------------------- a former primary
 @patch(f"{SESSIONS}:Address", "_require_suitable")
-def timeline_forgotten(honest: Any, self: Any, connection: Any) -> int:
+def timeline_forgotten(honest: Any, self: Any, connection: Any, server: Any) -> int:
     """The highest timeline seen is not remembered, so that a former primary is as good as the new one."""
-    found = int(honest(self, connection))
+    found = int(honest(self, connection, server))
     self.timeline = 0
     return found
 
