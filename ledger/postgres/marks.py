@@ -54,7 +54,7 @@ class LostCommitsError(MarkError):
 
 
 class MarkNote(NamedTuple):
-    """Content of the file of a writer: the ledger's id and generation, and the last number of the mark."""
+    """Content of the file of a writer: the ledger's id with that of its move here, its generation, and the last number."""
 
     writer: str
     ledger: str
@@ -92,7 +92,8 @@ def marked(writer: str) -> str:
     """Return the statement that reads what the database has of a writer's note."""
     literal = "'" + writer.replace("'", "''") + "'"
     return (
-        "SELECT (SELECT value FROM meta WHERE name = 'ledger_id'), (SELECT coalesce(max(generation), 1) FROM generations), "  # noqa: S608 -- quoted
+        "SELECT (SELECT string_agg(value, '/' ORDER BY name DESC) FROM meta WHERE name IN ('ledger_id', 'arrived')), "  # noqa: S608 -- quoted
+        "(SELECT coalesce(max(generation), 1) FROM generations), "
         f"coalesce((SELECT n FROM writers WHERE writer = {literal}), -1)"
     )
 

@@ -277,7 +277,7 @@ async def begin_generation(settings: Settings, made_at: int, *, actor: str) -> R
         await recovery.take_back(ledger)
 
         def work(tx: Tx) -> Restored:
-            number = store.current(tx) + 1
+            number = max(store.current(tx), storage_of(settings).known_generation()) + 1
             return _begin_generation(ledger, tx, now=now, number=number, made_at=lost_from, sha256="", last_numbers={}, actor=actor)
 
         begun = await ledger.database.write("begin_generation", work, alone=True)

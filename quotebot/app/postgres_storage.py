@@ -26,7 +26,7 @@ from ledger.ownership import MAIN, LockHolder
 from ledger.postgres import connections, inspection, paces, replicas
 from ledger.postgres.clock import SKEW_MS_MAX, DatabaseClock
 from ledger.postgres.engine import PostgresDatabase
-from ledger.postgres.marks import note_name
+from ledger.postgres.marks import NOTES, MarkNote, note_name
 from ledger.postgres.moving import MovableDatabase
 from ledger.postgres.sessions import FRONT, WRITER
 from quotebot.settings import ConfigurationError
@@ -333,6 +333,11 @@ class PostgresStorage:
         if damaged is not None:
             raise NotWholeError(Path(self.place), f"its documents are not whole: artefact_blobs {damaged}: its content was changed")
         return connections.count_rows(self._url)
+
+    def known_generation(self) -> int:
+        """Return the highest generation that a bot of this data folder has seen, which the ledger may have lost."""
+        notes = map(MarkNote.read, self._timelines.parent.glob(f"{NOTES}*"))
+        return max((note.generation for note in notes if note is not None), default=1)
 
     def movable(self) -> MovableDatabase:
         """Return the database as an end of a move."""

@@ -294,6 +294,10 @@ class SqliteStorage:
         """Verify pages, schema, audit and references; return the row counts by table. Raises NotWholeError."""
         return prove(self.path, self.proof(keyring), progress)
 
+    def known_generation(self) -> int:
+        """Return 1: of generations that the ledger has lost nothing is kept."""
+        return 1
+
     def movable(self) -> MovableFile:
         """Return the file as an end of a move."""
         return MovableFile(self.path, self._migrations, self._statements, Disk())

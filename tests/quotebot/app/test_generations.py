@@ -17,7 +17,7 @@ from ledger.postgres import replicas
 from ledger.postgres.marks import LostCommitsError
 from quotebot.app.backups import begin_generation
 from quotebot.app.bot import run_bot
-from quotebot.app.installation import LedgerInUseError, instance_lock, open_ledger
+from quotebot.app.installation import LedgerInUseError, instance_lock, open_audit, open_database, open_ledger
 from quotebot.sandbox.cluster import Cluster
 from quotebot.sandbox.world import World
 from quotebot.settings import Settings
@@ -120,7 +120,8 @@ async def test_start_refuses_a_ledger_behind_its_anchors_until_a_generation_begi
     async with instance_lock(settings):
         with pytest.raises(LedgerInUseError):
             await begin_generation(settings, now, actor="operator")
-    assert (await begin_generation(settings, now, actor="operator")).generation == 2
+    (folder / "postgres-mark-bot-main").write_text("bot/main b0f0 6 0", "ascii")  # of a generation that the ledger has lost
+    assert (await begin_generation(settings, now, actor="operator")).generation == (2 if url is None else 7)
     async with open_ledger(settings) as ledger:
         await follow_ledger(ledger.database, folder)
         assert not (folder / LOG_NAME).exists()
@@ -128,3 +129,27 @@ async def test_start_refuses_a_ledger_behind_its_anchors_until_a_generation_begi
         later = ledger.clock.now_ms() + 4_000_000
         await write_anchor(ledger, folder, later)
         assert len((folder / LOG_NAME).read_text("utf-8").splitlines()) == 2
+
+
+async def test_smaller_mark_is_a_loss_only_in_the_same_database_and_generation(
+    tmp_path: Path, create_database: Callable[[Sequence[str]], str]
+) -> None:
+    url = create_database(())
+    settings = Settings(_env_file=None, data_dir=tmp_path, ledger_url=url, ledger_durability="local")
+
+    async def start() -> None:
+        database = await open_database(settings, open_audit(settings), SystemClock(), bot=True)
+        await database.close()
+
+    await start()
+    for change in (
+        "INSERT INTO meta (name, value) VALUES ('arrived', '1-a')",
+        "INSERT INTO generations VALUES (2, 1, 1, '', 0, 1, 'operator')",
+    ):
+        with psycopg.connect(url) as shell:
+            shell.execute("UPDATE writers SET n = 0")
+        with pytest.raises(LostCommitsError):
+            await start()
+        with psycopg.connect(url) as shell:
+            shell.execute(change.encode())
+        await start()
