@@ -150,7 +150,9 @@ def _verify_backup(file: Path, *, unauthenticated: bool, json_output: bool) -> i
 
 @app.command
 async def migrate(*, json_output: Annotated[bool, Parameter(name="--json", negative="")] = False) -> int:
-    """Bring the ledger up to this build's schema, with a backup first, as the bot's next start would. No bot may be running.
+    """Bring the ledger up to this build's schema, as the bot's next start would.
+
+    A file is backed up first, and no bot may be running on it. A database needs that only for a change which older builds refuse.
 
     Parameters
     ----------
