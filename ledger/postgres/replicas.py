@@ -17,7 +17,6 @@ import psycopg
 
 from ledger.database import DatabaseError, Holder
 from ledger.ownership import MAIN, LockHolder
-from ledger.postgres.clock import SERVER_TIME, DatabaseClock
 from ledger.postgres.connections import THERE, connected, driver_errors, value
 from ledger.postgres.sessions import CONNECT_SECONDS, Address, Limits
 
@@ -128,8 +127,6 @@ class LockSearch:
         owner = "of no replica" if self._name is None else self._name
         session = self._address.connect(name=f"{_APPLICATION} {owner} {os.getpid()}", limits=_LIMITS, writes=True)
         try:
-            if isinstance(self._clock, DatabaseClock):
-                self._clock.compare(lambda: float(session.run(SERVER_TIME)[0][0]))
             session.run(_SETTINGS)
             if may_take(session) and session.run(self._taking()) == [(True,)]:
                 return session
