@@ -8,10 +8,10 @@ const WORDS = { running: "is running", starting: "is starting", stopping: "is st
 
 function noteOf(process, several) {
   if (process.state !== "dead") return `process ${process.pid}${process.starts > 1 ? `, start ${process.starts}` : ""}`;
-  return process.exit_status === -9 ? `killed; its unfinished work ${several ? "goes to another bot" : "waits for the start"}` : `ended with status ${process.exit_status}`;
+  return process.exit_status === -9 ? `killed; its unfinished work ${several ? "goes to another" : "waits for the start"}` : `ended with status ${process.exit_status}`;
 }
 
-/** One process with its buttons, each {deed, label, look, testid, title, icon}. `call` is the part of the control API that takes the deeds, `replica` whose they are. */
+/** One process with its buttons, each {deed, label, name, look, testid, title, icon}. `call` is the part of the control API that takes the deeds, `replica` whose they are. */
 function Control({ call, replica, testid, label, state, words, note, buttons }) {
   const [busy, setBusy] = useState(null);
   const [trouble, setTrouble] = useState(null);
@@ -30,7 +30,7 @@ function Control({ call, replica, testid, label, state, words, note, buttons }) 
     </div>
     <div class="bot-buttons">
       ${buttons.map(
-        (each) => html`<button key=${each.testid} type="button" class=${`button small ${each.look}`} data-testid=${each.testid} disabled=${busy !== null || state === "stopping"} data-busy=${busy === each.deed || undefined} title=${each.title} onClick=${() => order(each.deed)}>
+        (each) => html`<button key=${each.testid} type="button" class=${`button small ${each.look}`} data-testid=${each.testid} disabled=${busy !== null || state === "stopping"} data-busy=${busy === each.deed || undefined} title=${each.title} aria-label=${each.name} onClick=${() => order(each.deed)}>
           ${each.icon && html`<${Icon} name=${each.icon} size=${14} />`}<span class="mrkdwn">${each.label}</span>
         </button>`,
       )}
@@ -53,9 +53,10 @@ function BotControl({ process, several }) {
   const who = several ? `Bot ${name}` : "The bot";
   const again =
     state === "dead"
-      ? { deed: "start", testid: "restart", label: "Start it again", look: "primary" }
+      ? { deed: "start", testid: "restart", label: several ? "Start" : "Start it again", look: "primary" }
       : { deed: "restart", testid: "restart", label: "Restart", look: "" };
-  const buttons = state === "dead" ? [again] : [kill("kill", several ? `Kill bot ${name}` : "Kill the bot now"), again];
+  const every = state === "dead" ? [again] : [kill("kill", several ? "Kill" : "Kill the bot now"), again];
+  const buttons = several ? every.map((each) => ({ ...each, name: `${each.label} bot ${name}` })) : every;
   return html`<${Control} call="bot" replica=${name} testid="bot-control" label=${several ? `The process of bot ${name}` : "The bot's process"} state=${state} words=${`${who} ${WORDS[state]}`} note=${noteOf(process, several)} buttons=${buttons} />`;
 }
 
