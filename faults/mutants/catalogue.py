@@ -448,6 +448,12 @@ POSTGRES: Final = (
         Check(LOCKS, "test_two_processes_count_what_is_in_flight_behind_a_gate_one_after_the_other"),
     ),
     Bug(
+        "paces not shared",
+        "two processes together send more than Slack takes",
+        postgres.paces_not_shared,
+        Check("postgres/test_paces.py", "test_a_method_is_counted_over_all_processes"),
+    ),
+    Bug(
         "equal creations not locked",
         "two processes make the same quote",
         postgres.twins_not_locked,
