@@ -47,11 +47,10 @@ def chain_not_linked(honest: Any, key: Any, _previous: Any, values: Any) -> Any:
     return honest(key, bytes(32), values)
 
 
-@patch(audit, "_head")
-def chain_begins_anew(honest: Any, tx: Any, aggregate_id: str) -> Any:
-    """Every commit starts the chain again: its events do not name their predecessors."""
-    found = honest(tx, aggregate_id)
-    return found._replace(event_id=None) if aggregate_id.startswith("Q-") else found
+# Every commit starts the chain of a quote again: its events do not name their predecessors.
+chain_begins_anew = sql(
+    "audit_head", ("SELECT event_id,", "SELECT CASE WHEN aggregate_id LIKE 'Q-%' THEN NULL ELSE event_id END AS event_id,")
+)
 
 
 # A replay drops the history of the closed cycle.

@@ -80,10 +80,10 @@ late_answers_let_go = partial(put, effects, "ANSWER_MS", effects.RESPONSE_URL_MS
 
 
 @patch(Dispatcher, "_attempt")
-async def settled_before_performed(honest: Any, self: Any, effect: Any) -> None:
+async def settled_before_performed(honest: Any, self: Any, effect: Any, claimed: float) -> None:
     """A reply is recorded as delivered, then sent."""
     if effect.effect_class != effects.REPLY:
-        await honest(self, effect)
+        await honest(self, effect, claimed)
         return
     await of(self, "_settle")(effect, Delivered(None, {}))
     await of(self, "_performer").perform(effect)
@@ -109,15 +109,15 @@ def performed_before_claimed() -> None:
 
 
 @patch(Dispatcher, "_reconcile")
-async def no_look_before_a_repetition(_honest: Any, _self: Any, _effect: Any, _now: int) -> Any:
+async def no_look_before_a_repetition(*_: Any) -> Any:
     """An uncertain effect is sent again at once."""
     return Retry(_DOUBT, delay_ms=0, spent=False)
 
 
 @patch(Dispatcher, "_reconcile")
-async def absence_counts_at_once(honest: Any, self: Any, effect: Any, now: int) -> Any:
+async def absence_counts_at_once(honest: Any, self: Any, effect: Any, policy: Any, now: int) -> Any:
     """A message that is not there yet counts as never sent: the settle delay is skipped."""
-    found = await honest(self, effect, now)
+    found = await honest(self, effect, policy, now)
     if not isinstance(found, Uncertain):
         return found
     await of(self, "_performer").start_over(effect)
