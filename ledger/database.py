@@ -64,10 +64,10 @@ class Tx(Protocol):
         """Run the named statement and return its first row. Raises MissingRow if there is none."""
         ...
 
-    def each(self, name: str, rows: Sequence[Mapping[str, object]], /) -> Iterable[Row | None]:
+    def each(self, name: str, rows: Sequence[Mapping[str, object] | tuple[object, ...]], /) -> Iterable[Row | None]:
         """Run the named statement once for each row of parameters and return the first row of each, or None.
 
-        An engine may run them when the first row is read, together with later statements, in their order.
+        A tuple is as in `many`. An engine may run them when the first row is read, together with later statements, in their order.
         """
         ...
 

@@ -55,12 +55,8 @@ class KeyedRequest:
 def reserve(tx: Tx, audit: Audit, pin: Callable[[Tx, str], int | None], now: int, sighted: KeyedRequest) -> Reservation:
     """Bind the delivery to its operation: a new one at the first delivery, the same one for every later delivery."""
     request = sighted.request
-    delivery = {
-        "source": request.source,
-        "source_request_id": request.source_request_id,
-        "action_kind": request.action_kind,
-    }
-    found, stones = tx.each("find_delivery", (delivery,)), tx.each("tombstone", ({"operation_key": sighted.key},))
+    delivery = (request.source, request.source_request_id, request.action_kind)
+    found, stones = tx.each("find_delivery", (delivery,)), tx.each("tombstone", ((sighted.key,),))
     (known,), (tombstone,) = found, stones
     if known is None:
         return _at_first_sight(tx, audit, pin, now, sighted, tombstone)

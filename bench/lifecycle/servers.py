@@ -72,23 +72,22 @@ class PlainTx:
         """Run a statement and return its first row."""
         return self._run(name, parameters)[0]
 
-    def each(self, name: str, rows: Sequence[Mapping[str, object]], /) -> list[Row | None]:
+    def each(self, name: str, rows: Sequence[Mapping[str, object] | tuple[object, ...]], /) -> list[Row | None]:
         """Run a statement once for each row of parameters and return the first row of each."""
-        return [self.one(name, **row) for row in rows]
+        return [next(iter(self._run(name, row)), None) for row in rows]
 
     def many(self, name: str, rows: Sequence[Mapping[str, object] | tuple[object, ...]], /) -> None:
         """Run a statement once for each row of parameters."""
-        names = self._statements[name].names
         for row in rows:
-            self._run(name, dict(zip(names, row, strict=True)) if isinstance(row, tuple) else row)
+            self._run(name, row)
 
     def emit(self, event: object, /) -> None:
         """Keep an item for the end of the transaction."""
         self.events.append(event)
 
-    def _run(self, name: str, parameters: Mapping[str, object]) -> list[Row]:
+    def _run(self, name: str, parameters: Mapping[str, object] | tuple[object, ...]) -> list[Row]:
         statement = self._statements[name]
-        cursor = self._cursor.execute(statement.sql, [parameters[each] for each in statement.names], binary=True)
+        cursor = self._cursor.execute(statement.sql, statement.ordered(parameters), binary=True)
         if cursor.description is None:
             return []
         columns = {column.name: place for place, column in enumerate(cursor.description)}

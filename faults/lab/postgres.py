@@ -5,22 +5,38 @@ Statements and COMMITs go to a real server. A crash closes the sessions, and the
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from faults.lab.traps import Trap
+from ledger.audit.events import Audit, Keyring
+from ledger.postgres.connections import prepare
 from ledger.postgres.engine import PostgresDatabase
+from ledger.postgres.marks import ALONE_LOCK
 from ledger.postgres.pipeline import Pipeline
-from ledger.postgres.sessions import Limits, Session
-from ledger.postgres.transactions import NamedStatement
+from ledger.postgres.sessions import Address, Limits, Session
+from ledger.postgres.transactions import NamedStatement, PostgresTx
 from quotebot.app.postgres_storage import DocumentRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from ledger.database import Tx
+    from ledger.migrations import Migration
     from ledger.postgres.pipeline import StatementResult
-    from ledger.postgres.transactions import PostgresTx
     from ledger.postgres.writer import QueuedWrite
 
+IMPATIENT: Final = Limits(lock=30, statement=60_000, idle=0)  # a wait for the other process would not end: it is refused
+SERIALIZABLE, READ_COMMITTED = "SERIALIZABLE", "READ COMMITTED"
+KEPT: Final = {"schema_migrations", "operation_arrows", "effect_arrows", "meta"}  # tables that a new ledger comes with
+# What a ledger looks like to those who use it: by keys, because ids depend on the order.
+STATE: Final = (
+    "SELECT operation_key, state, outcome, next_attempt_at, claims, attempts, category FROM operations ORDER BY 1",
+    "SELECT effect_key, state, next_attempt_at, after_id IS NULL, maybe_sent, claims, attempts, category FROM effects ORDER BY 1",
+    "SELECT source_request_id, seen FROM deliveries ORDER BY 1",
+    "SELECT name, state, cause, until_at, failures FROM gates ORDER BY 1",
+)
+START_MS: Final = 1_750_000_000_000
 PATIENT: Final = Limits(lock=60_000, statement=60_000, idle=60_000)  # a trap may take long on a busy machine
 
 
@@ -131,3 +147,103 @@ def _watched_session(trap: Trap) -> type[Session]:
             return uncertain
 
     return WatchedSession
+
+
+class RecordingTx(PostgresTx):
+    """A transaction that notes the names of its statements."""
+
+    __slots__ = ("names",)
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.names: list[str] = []
+
+    def all(self, name: str, /, **parameters: object) -> list[Any]:
+        """Run a statement."""
+        self.names.append(name)
+        return super().all(name, **parameters)
+
+    def each(self, name: str, rows: Sequence[Any], /) -> Any:
+        """Run a statement several times."""
+        self.names.append(name)
+        return super().each(name, rows)
+
+    def many(self, name: str, rows: Sequence[Any], /) -> None:
+        """Run a statement several times."""
+        self.names.append(name)
+        super().many(name, rows)
+
+
+class HeldDatabase:
+    """Database of one process, on one session, without a thread. A held write waits before its COMMIT."""
+
+    def __init__(self, url: str, name: str, texts: Mapping[str, str]) -> None:
+        self._session = Address(url).connect(name="isolation", limits=IMPATIENT, writes=True)
+        self._statements = {name: NamedStatement(text) for name, text in texts.items()}
+        self.level = SERIALIZABLE
+        self.name = name
+        self.audit = Audit(frozenset(), Keyring.of(b"k" * 32), system_chain=f"system/{name}")
+        self.label = ""  # of the last write
+        self.names: list[str] = []  # its statements
+        self.holds = False
+        self.held = asyncio.Event()
+        self.released = asyncio.Event()
+
+    async def write(self, name: str, work: Callable[[Tx], Any], *, alone: bool = False, **_: object) -> Any:
+        """Run `work` in one transaction of the present level."""
+        if name == "note_duplicate":  # written in the background, at a time that the test does not know
+            return None
+        self.label = name
+        lock = "pg_advisory_xact_lock" if alone else "pg_advisory_xact_lock_shared"
+        session = self._session
+        try:
+            session.run(f"BEGIN ISOLATION LEVEL {self.level}; SELECT {lock}({ALONE_LOCK})")
+            tx = RecordingTx(session, self._statements, [])
+            self.names = tx.names
+            result = work(tx)
+            if self.holds:
+                self.held.set()
+                await self.released.wait()
+            session.commit()
+        except BaseException:
+            session.run("ROLLBACK")
+            raise
+        return result
+
+    async def read(self, work: Callable[[Tx], Any]) -> Any:
+        """Run `work` in one snapshot."""
+        self._session.run("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        try:
+            return work(PostgresTx(self._session, self._statements, None))
+        finally:
+            self._session.run("ROLLBACK")
+
+    def close(self) -> None:
+        """Close the session."""
+        self._session.close()
+
+
+class Place:
+    """A ledger that is emptied before each run, and the two databases of its processes. `texts`: the named statements."""
+
+    def __init__(self, url: str, migrations: Sequence[Migration], texts: Mapping[str, str]) -> None:
+        prepare(url, migrations, START_MS, lambda: None)
+        self._shell = Address(url).connect(name="isolation", limits=IMPATIENT, writes=True)
+        self._shell.run("SET session_replication_role = replica")  # no guards
+        found = self._shell.run("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
+        self._deletions = "; ".join(f"DELETE FROM {name}" for (name,) in found if name not in KEPT)  # noqa: S608 -- the schema's names
+        self.databases = [HeldDatabase(url, name, texts) for name in ("one", "other")]
+
+    def empty(self) -> None:
+        """Delete every row."""
+        self._shell.run(self._deletions)
+
+    def state(self) -> list[Any]:
+        """Return what the ledger looks like."""
+        return [self._shell.run(sql) for sql in STATE]
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._shell.close()
+        for database in self.databases:
+            database.close()

@@ -42,6 +42,7 @@ SUITES: Final[Mapping[str, str]] = MappingProxyType(
         "bugs": "faults.suites.mutants",
         "postgres_bugs": "faults.suites.mutants",
         "model": "faults.suites.model",
+        "isolation": "faults.suites.isolation",
         "failover": "faults.suites.failover",
         "replicas": "faults.suites.replicas",
         "storm": "faults.suites.storm",

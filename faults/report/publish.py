@@ -39,6 +39,7 @@ COUNTED: Final = (
     ("model", ("steps",), ("model step", "model steps")),
     ("storm", ("kills",), ("SIGKILL of the real bot", "SIGKILLs of the real bot")),
     ("storm", ("stops",), ("SIGSTOP", "SIGSTOPs")),
+    ("isolation", ("pairs",), ("pair of transactions at SERIALIZABLE", "pairs of transactions at SERIALIZABLE")),
     ("failover", ("failovers",), ("failover of PostgreSQL", "failovers of PostgreSQL")),
     (
         "replicas",

@@ -331,7 +331,7 @@ class Audit:
         key_id, key = self.keyring.current
         heads = dict.fromkeys(map(_chain_of, entries), EMPTY)
         named = sorted(heads)
-        found = tx.each("audit_head", [{"aggregate_id": aggregate_id} for aggregate_id in named])
+        found = tx.each("audit_head", [(aggregate_id,) for aggregate_id in named])
         (event_id, schema_version), *others = tx.all("next_audit_ids", count=len(entries))
         for aggregate_id, row in zip(named, found, strict=True):
             if row is not None:

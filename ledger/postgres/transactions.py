@@ -53,6 +53,10 @@ class NamedStatement:
         self.has_rows = _WITHOUT_ROWS.match(self.sql) is None or "RETURNING" in self.sql
         self.columns: dict[str, int] | None = None  # known after its first run
 
+    def ordered(self, row: Mapping[str, object] | tuple[object, ...]) -> Sequence[object]:
+        """Return the values of the parameters in the order of their names. A tuple is in this order."""
+        return row if isinstance(row, tuple) else [row[name] for name in self.names]
+
 
 class Record:
     """One result row, read by column name; iterates over its values, as `sqlite3.Row` does."""
@@ -107,7 +111,7 @@ class PostgresTx:
     def all(self, name: str, /, **parameters: object) -> list[Row]:
         """Run the named statement and return every row."""
         statement = self.statements[name]
-        answer = self._asked(statement, [parameters[each] for each in statement.names])
+        answer = self._asked(statement, statement.ordered(parameters))
         if statement.has_rows:
             return self._rows(statement, answer)
         if not self._waits:
@@ -126,17 +130,16 @@ class PostgresTx:
             raise MissingRow(name)
         return row
 
-    def each(self, name: str, rows: Sequence[Mapping[str, object]], /) -> Firsts:
+    def each(self, name: str, rows: Sequence[Mapping[str, object] | tuple[object, ...]], /) -> Firsts:
         """Run the named statement once for each row of parameters (see Tx.each), all of them at once when a row is read."""
         statement = self.statements[name]
-        answers = [self._asked(statement, [row[each] for each in statement.names]) for row in rows]
-        return Firsts(partial(self._rows, statement), answers)
+        return Firsts(partial(self._rows, statement), [self._asked(statement, statement.ordered(row)) for row in rows])
 
     def many(self, name: str, rows: Sequence[Mapping[str, object] | tuple[object, ...]], /) -> None:
         """Run the named statement once for each row of parameters (see Tx.many), without waiting in between."""
         statement = self.statements[name]
         for row in rows:
-            self._asked(statement, row if isinstance(row, tuple) else [row[each] for each in statement.names])
+            self._asked(statement, statement.ordered(row))
         if not self._waits:
             self.send()
 

@@ -120,17 +120,20 @@ class SqliteTx:
             raise MissingRow(name)
         return row
 
-    def each(self, name: str, rows: Sequence[Mapping[str, object]], /) -> list[Row | None]:
+    def each(self, name: str, rows: Sequence[Mapping[str, object] | tuple[object, ...]], /) -> list[Row | None]:
         """Run the named statement once for each row of parameters and return the first row of each, or None."""
         if not self._connection.in_transaction:
             raise self._gone(name)
+        found: list[Row | None] = []
         try:
             sql, ordered = numbered(self._statements[name])
-            found = [self._cursor.execute(sql, ordered(row)).fetchall() for row in rows]
+            for row in rows:
+                first = self._cursor.execute(sql, row if isinstance(row, tuple) else ordered(row)).fetchall()
+                found.append(first[0] if first else None)
         except sqlite3.Error as error:
             self._note(error)
             raise
-        return [first[0] if first else None for first in found]
+        return found
 
     def many(self, name: str, rows: Sequence[Mapping[str, object] | tuple[object, ...]], /) -> None:
         """Run the named statement once for each row of parameters (see Tx.many). It may not return rows."""

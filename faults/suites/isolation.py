@@ -1,0 +1,424 @@
+"""Two processes inside one transaction each, at SERIALIZABLE: whatever the server refuses must be explained.
+
+    python -m faults.suites.isolation                      each pair of moves once, from the same state
+    python -m faults.suites.isolation --budget nightly     also random programs of two processes, from seeds
+
+A ledger on PostgreSQL runs at READ COMMITTED with named locks (docs/decisions/0017). SERIALIZABLE is the oracle for what those
+locks leave out: one process makes a move of the ledger up to its COMMIT, the other makes one and commits, then the first commits.
+Locks that exclude each other show as a wait. What the server then refuses as a serialization failure is a pair of moves of which
+each read what the other wrote, or only pages that the other wrote, as tables are small. So the pair is made once more at READ
+COMMITTED: if the result is that of one move after the other, nothing depends on it. Otherwise a lock is missing, or `EXPLAINED`
+states why the result is right.
+
+The audit is left out: the head of a chain is locked at the end of each transaction, which would hide what was decided before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import random
+import re
+import shutil
+import sys
+import time
+from collections import Counter
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from faults.lab.postgres import READ_COMMITTED, SERIALIZABLE, START_MS, HeldDatabase, Place
+from faults.report.reports import Report, finish, keep_as, kept_as, merged
+from ledger.ledger import Ledger, StaleFenceError
+from ledger.operator.actions import cancel_operation
+from ledger.records import Delivered, EffectIntent, Fail, Hold, Outcome, Request, Retry, Trouble, Uncertain
+from ledger.recovery import begin_epoch, renew_leases
+from quotebot.app.postgres_storage import migrations, statements
+from quotebot.sandbox.cluster import Cluster, folder_for
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
+
+    from ledger.database import Database, Tx
+    from ledger.records import Effect, Operation, Settlement
+
+SUITE: Final = "isolation"
+BUDGETS: Final = {"change": 0, "nightly": 1_000}  # random programs
+SERIALIZATION_FAILURE: Final = "40001"
+STEPS: Final = 20  # pairs of moves of one program
+CHUNK: Final = 50  # programs on one server
+QUOTES: Final = ("Q-1", "Q-2")
+CLASSES: Final = ("slack.post", "slack.reply", "crm.create")
+READ: Final = re.compile(r"\b(?:FROM|JOIN|UPDATE)\s+(?!SET|OF)([a-z_]+)")
+WRITTEN: Final = re.compile(r"\b(?:INSERT INTO|UPDATE|DELETE FROM)\s+(?!SET|OF)([a-z_]+)")
+
+# Pairs of transactions whose result at READ COMMITTED is that of neither order, with the reason why it is right.
+EXPLAINED: Final[Mapping[frozenset[str], str]] = {
+    frozenset(
+        {"claim_effects"}
+    ): "the limit of a family is a budget: two claims at the same time may exceed it by what one of them takes",
+    frozenset(
+        {"cancel_operation", "claim_operations"}
+    ): "a row that a person changes is passed over and holds its lane until the next look",
+}
+
+
+class StillClock:
+    """Clock of both processes; it moves only between two steps."""
+
+    def __init__(self) -> None:
+        self.now = START_MS
+
+    def now_ms(self) -> int:
+        """Return the time."""
+        return self.now
+
+    def monotonic(self) -> float:
+        """Return the time in seconds."""
+        return self.now / 1000
+
+
+class Process:
+    """One of two processes, with what it has claimed."""
+
+    def __init__(self, ledger: Ledger, database: HeldDatabase, drawn: random.Random, requests: Counter[str]) -> None:
+        self.ledger = ledger
+        self.database = database
+        self.drawn = drawn
+        self.operations: list[Operation] = []
+        self.effects: list[Effect] = []
+        self._requests = requests  # of both processes: how many so far, by aggregate
+
+    async def reserve(self, quote: str | None = None) -> None:
+        """Reserve a new command of a quote."""
+        aggregate = quote or self.drawn.choice(QUOTES)
+        self._requests[aggregate] += 1
+        await self.ledger.reserve(_request(aggregate, self._requests[aggregate]))
+
+    async def reserve_again(self) -> None:
+        """Reserve the newest command of a quote once more, or for the first time."""
+        aggregate = self.drawn.choice(QUOTES)
+        await self.ledger.reserve(_request(aggregate, self._requests[aggregate] + self.drawn.choice((0, 1))))
+
+    async def claim(self) -> None:
+        """Claim commands."""
+        self.operations += await self.ledger.claim_operations(1)
+
+    async def execute(self) -> None:
+        """Execute a claimed command, with effects of which one waits for another, and one replaces an earlier one."""
+        if self.operations:
+            operation = self.operations.pop(0)
+            there = await self.database.read(lambda tx: tx.all("effects_of_aggregate", aggregate_id=operation.aggregate_id))
+            posts = [row["effect_key"] for row in there if row["class"] == "slack.post"]
+            await self.ledger.execute(operation, partial(_decide, operation.aggregate_id, posts[-1] if posts else None))
+
+    async def take(self) -> None:
+        """Claim effects."""
+        self.effects += await self.ledger.claim_effects(dict.fromkeys(CLASSES, 1), families={"crm": 1})
+
+    async def deliver(self) -> None:
+        """Settle a claimed effect as done."""
+        await self._settle(Delivered("ref", {}))
+
+    async def fail_for_now(self) -> None:
+        """Settle it as failed because the service is away."""
+        await self._settle(Retry(Trouble("unavailable", "away", unavailable=True), delay_ms=1000))
+
+    async def doubt(self) -> None:
+        """Settle it as uncertain."""
+        await self._settle(Uncertain(Trouble("timeout", "no answer", maybe_sent=True), delay_ms=1000))
+
+    async def fail(self) -> None:
+        """Settle it as failed for good."""
+        await self._settle(Fail(Trouble("refused", "no")))
+
+    async def refuse_login(self) -> None:
+        """Settle it as refused because of the login."""
+        await self._settle(Hold(Trouble("auth", "login refused")))
+
+    async def pause(self) -> None:
+        """Hold a family of effects."""
+        await self.ledger.pause("slack", "operator", "maintenance")
+
+    async def resume(self) -> None:
+        """Resume a family of effects."""
+        await self.ledger.resume("slack", "operator")
+
+    async def cancel(self) -> None:
+        """Cancel the newest command that waits."""
+
+        def work(tx: Tx) -> None:
+            for row in tx.all("operations_waiting", lane=self.drawn.choice(QUOTES), before=self.ledger.clock.now_ms(), limit=1):
+                cancel_operation(
+                    self.ledger,
+                    tx,
+                    row["id"],
+                    actor="operator",
+                    reason="no longer wanted",
+                    now=self.ledger.clock.now_ms(),
+                    answer=lambda _tx, _operation, _reason: ({"code": "canceled"}, ()),
+                )
+
+        await self.ledger.database.write("cancel_operation", work)
+
+    async def renew(self) -> None:
+        """Renew the leases."""
+        await renew_leases(self.ledger)
+
+    async def _settle(self, settlement: Settlement) -> None:
+        if self.effects:
+            await self.ledger.settle(self.effects.pop(0), settlement)
+
+
+def _decide(quote: str, after: str | None, tx: Tx) -> Outcome:
+    del tx
+    effects = (
+        EffectIntent("slack.post", "append", quote, quote, {"text": "card"}, supersede_key=f"card:{quote}"),
+        EffectIntent("slack.reply", "repeat_once", quote, quote, {"text": "reply"}, after=after),
+        EffectIntent("crm.create", "convergent", quote, quote, {"Name": "quote"}),
+    )
+    return Outcome("applied", {"code": "ok"}, effects)
+
+
+MOVES: Final = tuple(name for name in vars(Process) if not name.startswith("_"))
+
+
+def _request(aggregate: str, number: int) -> Request:
+    return Request(
+        source="slack_slash",
+        source_request_id=f"T01:{aggregate}:{number}",
+        action_kind="quote.submit",
+        aggregate_id=aggregate,
+        aggregate_version=1,
+        payload={"schema": 1},
+        fingerprint="submit",
+        actor="U0REP",
+        actor_type="user",
+        team_id="T01",
+        received_at=START_MS,
+    )
+
+
+class Ended(NamedTuple):
+    """End of a pair of moves."""
+
+    labels: frozenset[str]
+    outcome: str  # independent, waits, refused, nothing
+    words: str
+
+
+async def interleave(first: Process, other: Process, moves: tuple[str, str]) -> Ended:
+    """Make the first move up to its COMMIT, then the other move as a whole, then commit the first."""
+    database, beside = first.database, other.database
+    database.holds, database.held, database.released = True, asyncio.Event(), asyncio.Event()
+    database.label = beside.label = ""
+    begun: asyncio.Future[Any] = asyncio.ensure_future(getattr(first, moves[0])())
+    held: asyncio.Future[Any] = asyncio.ensure_future(database.held.wait())
+    await asyncio.wait([begun, held], return_when=asyncio.FIRST_COMPLETED)
+    held.cancel()
+    database.holds = False
+    found = []
+    if database.held.is_set():
+        found.append(await _ending(getattr(other, moves[1])()))
+    database.released.set()
+    found.append(await _ending(begun))
+    labels = frozenset({database.label, beside.label})
+    refused = [getattr(each, "sqlstate", None) == SERIALIZATION_FAILURE for each in found]
+    if any(refused):
+        return Ended(labels, "refused", f"{moves[0]}, then {moves[1]}: {_common(database, beside)}")
+    if any(each is not None for each in found):
+        return Ended(labels, "waits", "; ".join(type(each).__name__ for each in found if each is not None))
+    return Ended(labels, "nothing" if "" in labels else "independent", "")
+
+
+async def _ending(move: Awaitable[None]) -> Exception | None:
+    """Return the error of a move; a stale fence is an answer, not an error."""
+    try:
+        await move
+    except StaleFenceError:
+        return None
+    except Exception as error:
+        if getattr(error, "sqlstate", None) is None:
+            raise
+        return error  # of the server
+    return None
+
+
+def _common(one: HeldDatabase, other: HeldDatabase) -> str:
+    """Return which tables each of two transactions read that the other wrote."""
+    texts = statements()
+
+    def tables(database: HeldDatabase, pattern: re.Pattern[str]) -> set[str]:
+        return {name for each in database.names for name in pattern.findall(texts[each])}
+
+    found = []
+    for reader, writer in ((one, other), (other, one)):
+        common = ", ".join(sorted(tables(reader, READ) & tables(writer, WRITTEN)))
+        found.append(f"{reader.label} reads {common or 'nothing'} that {writer.label} writes")
+    return "; ".join(found)
+
+
+async def two_processes(place: Place, seed: int) -> tuple[Process, Process, StillClock]:
+    """Return two processes on an empty ledger."""
+    place.empty()
+    clock, drawn, requests = StillClock(), random.Random(seed), Counter[str]()  # noqa: S311 -- repeatable
+    made = []
+    for database in place.databases:
+        port: Database = database  # type: ignore[assignment] # the part that a ledger uses
+        epoch = await begin_epoch(port, clock.now_ms(), role="bot", build="1.0", alone=False, replica=database.name)
+        made.append(Process(Ledger(port, clock, database.audit, epoch=epoch), database, drawn, requests))
+    return made[0], made[1], clock
+
+
+async def prepared(first: Process, other: Process) -> None:
+    """Bring the ledger into a state in which each move has something to do.
+
+    Each process has claimed a command of one quote and effects of the other quote.
+    """
+    for quote, process, taker in ((QUOTES[0], first, other), (QUOTES[1], other, first)):
+        await process.reserve(quote)
+        await process.claim()
+        await process.execute()
+        await taker.take()
+    for quote, process in zip(QUOTES, (first, other), strict=True):
+        await process.reserve(quote)
+        await process.reserve(quote)
+        await process.claim()
+
+
+Step = tuple[Process, Process, tuple[str, str]]
+
+
+async def steps_of(place: Place, seed: int, moves: tuple[str, str] | None = None) -> AsyncIterator[Step]:
+    """Begin a program of two processes anew, and yield its pairs of moves: drawn from the seed, or always `moves`."""
+    first, other, clock = await two_processes(place, seed)
+    drawn = random.Random(-seed)  # noqa: S311 -- repeatable
+    await prepared(first, other)
+    for number in itertools.count():
+        clock.now += drawn.choice((0, 500, 2_000))
+        pair = moves or (drawn.choice(MOVES), drawn.choice(MOVES))
+        if drawn.random() < 0.5:  # noqa: PLR2004 -- a half
+            first, other = other, first
+        for process in (first, other):  # draws the same whichever moves first
+            process.drawn = random.Random(f"{seed}/{number}/{process.database.name}")  # noqa: S311 -- repeatable
+        yield first, other, pair
+
+
+async def run_program(place: Place, seed: int, moves: tuple[str, str] | None = None, count: int = STEPS) -> list[Ended]:
+    """Interleave the pairs of a program. What the server refuses is compared with the result of both orders."""
+    found: list[Ended] = []
+    async for step in steps_of(place, seed, moves):
+        found.append(await interleave(*step))
+        if len(found) == count:
+            break
+    for number, ended in enumerate(found):
+        if ended.outcome == "refused" and await _is_in_order(place, seed, moves, number):
+            found[number] = ended._replace(outcome="refused for pages", words="")
+    return found
+
+
+async def _is_in_order(place: Place, seed: int, moves: tuple[str, str] | None, number: int) -> bool:
+    """Tell whether the result of a step at READ COMMITTED is that of one of its moves after the other."""
+    first, other, pair = await _at(place, seed, moves, number)
+    for database in place.databases:
+        database.level = READ_COMMITTED
+    together = await interleave(first, other, pair)
+    found = place.state()
+    for database in place.databases:
+        database.level = SERIALIZABLE
+    if together.outcome == "waits":
+        return True
+    for turned in (False, True):
+        first, other, pair = await _at(place, seed, moves, number)
+        ordered = ((first, pair[0]), (other, pair[1]))
+        for process, move in reversed(ordered) if turned else ordered:
+            await _ending(getattr(process, move)())
+        if place.state() == found:
+            return True
+    return False
+
+
+async def _at(place: Place, seed: int, moves: tuple[str, str] | None, number: int) -> Step:
+    """Run a program up to a step and return it."""
+    earlier = 0
+    async for step in steps_of(place, seed, moves):
+        if earlier == number:
+            return step
+        await interleave(*step)
+        earlier += 1
+    raise AssertionError  # a program has no end
+
+
+def judged(found: Sequence[Ended], repeat: str) -> Report:
+    """Return a report of how pairs ended."""
+    counts = Counter(f"pairs {each.outcome}" for each in found if each.outcome != "nothing")
+    wrong = sorted({f"{' and '.join(sorted(each.labels))}: {each.words}" for each in found if _is_unexplained(each)})
+    met = {" and ".join(sorted(each.labels)) for each in found if each.outcome == "refused"}
+    return Report(SUITE, counts, tuple(f"{words} (repeat: {repeat})" for words in wrong), tuple(sorted(met)))
+
+
+def _is_unexplained(ended: Ended) -> bool:
+    return ended.outcome == "refused" and ended.labels not in EXPLAINED
+
+
+async def run_pairs(place: Place, pairs: Iterable[tuple[str, str]]) -> Report:
+    """Interleave pairs of moves, each from the same state."""
+    return judged([ended for pair in pairs for ended in await run_program(place, 1, pair, 1)], "python -m faults.suites.isolation")
+
+
+def run_chunk(seeds: Sequence[int], *, with_pairs: bool) -> list[Report]:
+    """Run programs, and before them every pair if wanted, on a server of their own."""
+    folder = folder_for(SUITE)
+    cluster = Cluster(folder, quick=True)
+    try:
+        cluster.start()
+        place = Place(cluster.url(), migrations(), statements())
+        parts = [asyncio.run(run_pairs(place, itertools.product(MOVES, MOVES)))] if with_pairs else []
+        for seed in seeds:
+            repeat = f"python -m faults.suites.isolation --seed {seed} --programs 1"
+            parts.append(judged(asyncio.run(run_program(place, seed)), repeat))
+        place.close()
+    finally:
+        cluster.remove()
+        shutil.rmtree(folder, ignore_errors=True)
+    return parts
+
+
+def run_budget(seed: int, programs: int, resume: Path | None) -> Report:
+    """Run every pair, and chunks of random programs; those whose report is in `resume` are left out."""
+    reports = []
+    for number, first in enumerate(range(0, programs + 1, CHUNK)):
+        name = f"{SUITE}-{seed + first}-{programs}"
+        report = kept_as(resume, name)
+        if report is None:
+            began = time.monotonic()
+            parts = run_chunk(range(seed + first, seed + min(first + CHUNK, programs)), with_pairs=number == 0)
+            report = merged([*parts, Report(SUITE, {}, (), (), (seed + first,), time.monotonic() - began)])
+            if resume is not None:
+                keep_as(resume, name, report)
+        reports.append(report)
+    return merged(reports)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run pairs and programs; returns 1 if a refusal is not explained."""
+    parser = argparse.ArgumentParser(
+        prog="python -m faults.suites.isolation", description="Interleave transactions at SERIALIZABLE."
+    )
+    parser.add_argument("--budget", choices=tuple(BUDGETS), default="change")
+    parser.add_argument("--seed", type=int, default=1, help="of the first program")
+    parser.add_argument("--programs", type=int, help="how many, in place of a budget")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the report there")
+    parser.add_argument("--resume", type=Path, metavar="FOLDER", help="keep each chunk's report there, and leave out what is in it")
+    options = parser.parse_args(argv)
+    programs = BUDGETS[options.budget] if options.programs is None else options.programs
+    report = run_budget(options.seed, programs, options.resume)
+    told = ", ".join(f"{number:,} {name}" for name, number in sorted(report.counts.items()))
+    return finish(
+        report, options.json, [*report.violations, f"{told} in {report.seconds:.0f} s: {len(report.violations)} violations"]
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
