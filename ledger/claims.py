@@ -63,11 +63,13 @@ def take_operations(
     tx: Tx, now: int, suspects: Suspects, limit: int, *, only: str | None = None, epoch: int, lease_until: int
 ) -> list[Operation]:
     """Claim up to `limit` due operations, each the oldest unfinished one of its lane; `only` is that of Ledger.claim_operations."""
-    found = (
-        tx.one("due_suspect_operation", id=row_id, now=now, suspect_claims=suspects.claims, only=only)
-        for row_id in sorted(suspects.operations)
-    )
-    due = _turn(tx, suspects, "operations", next((row for row in found if row is not None), None), epoch)
+    due = None
+    if suspects.any():
+        found = (
+            tx.one("due_suspect_operation", id=row_id, now=now, suspect_claims=suspects.claims, only=only)
+            for row_id in sorted(suspects.operations)
+        )
+        due = _turn(tx, suspects, "operations", next((row for row in found if row is not None), None), epoch)
     if due is None:
         due = tx.all("due_operations", now=now, limit=limit, suspect_claims=suspects.claims, only=only)
     taken = {"epoch": epoch, "lease_until": lease_until, "now": now}
@@ -96,11 +98,13 @@ def take_effects(
     both of the latter after the commit: this may run again.
     """
     gates = keeper.look(tx, now)
-    found = (
-        tx.one("due_suspect_effect", id=row_id, now=now, suspect_claims=suspects.claims) for row_id in sorted(suspects.effects)
-    )
-    alone = next((row for row in found if row is not None and _allowed(tx, gates, slots, families, row["class"]) > 0), None)
-    due: Iterator[Row] | list[Row] | None = _turn(tx, suspects, "effects", alone, epoch)
+    due: Iterator[Row] | list[Row] | None = None
+    if suspects.any():
+        found = (
+            tx.one("due_suspect_effect", id=row_id, now=now, suspect_claims=suspects.claims) for row_id in sorted(suspects.effects)
+        )
+        alone = next((row for row in found if row is not None and _allowed(tx, gates, slots, families, row["class"]) > 0), None)
+        due = _turn(tx, suspects, "effects", alone, epoch)
     if due is None:
         due = _due(tx, now, suspects, gates, slots, families)
     taking, expired, dropped = [], [], []
@@ -158,8 +162,6 @@ def _turn(tx: Tx, suspects: Suspects, kind: str, due: Row | None, epoch: int) ->
     Returns None when the caller may select rows as usual. Only rows that this process holds count: it is this process that the
     suspect may end.
     """
-    if not suspects.operations and not suspects.effects:
-        return None
     held = [row for row in (*tx.all("operations_in_progress"), *tx.all("effects_in_flight")) if row["epoch"] == epoch]
     suspects.waiting.discard(kind)
     if due is not None and not held:
