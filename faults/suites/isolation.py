@@ -306,22 +306,21 @@ async def steps_of(place: Place, seed: int, moves: tuple[str, str] | None = None
 
 
 async def run_program(place: Place, seed: int, moves: tuple[str, str] | None = None, count: int = STEPS) -> list[Ended]:
-    """Interleave the pairs of a program. What the server refuses is compared with the result of both orders."""
+    """Interleave the pairs of a program up to the first refusal, which is compared with the result of both orders."""
     found: list[Ended] = []
     async for step in steps_of(place, seed, moves):
         found.append(await interleave(*step))
-        if len(found) == count:
+        if len(found) == count or found[-1].outcome == "refused":
             break
-    for number, ended in enumerate(found):
-        if ended.outcome == "refused" and await _is_in_order(place, seed, moves, number):
-            found[number] = ended._replace(outcome="refused for pages", words="")
+    if found[-1].outcome == "refused" and await _is_in_order(place, seed, moves, len(found) - 1):
+        found[-1] = found[-1]._replace(outcome="refused for pages", words="")
     return found
 
 
 async def _is_in_order(place: Place, seed: int, moves: tuple[str, str] | None, number: int) -> bool:
     """Tell whether the result of a step at READ COMMITTED is that of one of its moves after the other.
 
-    The steps before it run at READ COMMITTED too: which pages transactions share is different each time.
+    No step before it was refused. They run at READ COMMITTED too, because the pages that transactions share differ each time.
     """
     for database in place.databases:
         database.level = READ_COMMITTED
