@@ -31,8 +31,9 @@ from ledger.ledger import Ledger
 from ledger.migrations import Migration
 from ledger.postgres.connections import prepare
 from ledger.postgres.engine import PostgresDatabase
+from ledger.postgres.pipeline import NamedStatement
 from ledger.postgres.sessions import WRITER, Address
-from ledger.postgres.transactions import CONFLICTS, NamedStatement, Record
+from ledger.postgres.transactions import CONFLICTS, Record
 from ledger.recovery import begin_epoch
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from ledger.audit.events import Audit, Keyring
 from ledger.postgres.connections import prepare
 from ledger.postgres.engine import PostgresDatabase
 from ledger.postgres.marks import ALONE_LOCK
-from ledger.postgres.pipeline import Pipeline
+from ledger.postgres.pipeline import NamedStatement, Pipeline
 from ledger.postgres.sessions import Address, Limits, Session
-from ledger.postgres.transactions import NamedStatement, PostgresTx
+from ledger.postgres.transactions import PostgresTx
 from quotebot.app.postgres_storage import DocumentRows
 
 if TYPE_CHECKING:

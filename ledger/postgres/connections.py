@@ -20,8 +20,9 @@ from ledger.postgres.migrations import (
     schema_differences,
     wait_for_migrations,
 )
+from ledger.postgres.pipeline import NamedStatement
 from ledger.postgres.sessions import CONNECT_SECONDS, READER, WRITER, Address, require_version
-from ledger.postgres.transactions import NamedStatement, PostgresTx
+from ledger.postgres.transactions import PostgresTx
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -21,8 +21,9 @@ import psycopg
 from ledger.database import DatabaseError, Health, NotRecorded, OutcomeUnknown
 from ledger.postgres.clock import SERVER_TIME, DatabaseClock
 from ledger.postgres.marks import WriterMark
+from ledger.postgres.pipeline import NamedStatement
 from ledger.postgres.sessions import READER, WRITER, Address, Limits, Session, Watchdog
-from ledger.postgres.transactions import NamedStatement, PostgresTx
+from ledger.postgres.transactions import PostgresTx
 from ledger.postgres.writer import BOUND_ROWS, BatchWriter, QueuedWrite
 from ledger.writes import MAX_BATCH, MAX_WAITING, Deadlines, Ran, deliver, tell
 

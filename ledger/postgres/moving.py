@@ -13,8 +13,9 @@ from ledger.operator.moving import APART, ARRIVED, MoveError, Seal
 from ledger.postgres.connections import THERE, connected, driver_errors, value
 from ledger.postgres.marks import ALONE_LOCK
 from ledger.postgres.migrations import LOCK, migrate, require_schema
+from ledger.postgres.pipeline import NamedStatement
 from ledger.postgres.sessions import Address, Limits, Session
-from ledger.postgres.transactions import NamedStatement, PostgresTx
+from ledger.postgres.transactions import PostgresTx
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

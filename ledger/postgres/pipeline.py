@@ -7,8 +7,9 @@ it infers; bytes are sent as they are.
 
 from __future__ import annotations
 
+import re
 import select
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import psycopg
 from psycopg import pq
@@ -16,11 +17,37 @@ from psycopg.adapt import Transformer
 from psycopg.errors import error_from_result
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from psycopg.pq.abc import PGresult
 
-    from ledger.postgres.transactions import NamedStatement
+# A string literal, a comment and a cast contain no parameter.
+_PARTS: Final = re.compile(r"('(?:[^']|'')*')|(--[^\n]*)|(::)|:([a-z_0-9]+)")
+_WITHOUT_ROWS: Final = re.compile(r"\s*(INSERT|UPDATE|DELETE)\b")
+
+
+class NamedStatement:
+    """A named statement as the server takes it: `$1` in place of the first `:name`. `names` is in order of first appearance."""
+
+    __slots__ = ("columns", "has_rows", "names", "sql")
+
+    def __init__(self, text: str) -> None:
+        names: dict[str, int] = {}
+
+        def convert(found: re.Match[str]) -> str:
+            literal, comment, cast, name = found.groups()
+            if name is not None:
+                return f"${names.setdefault(name, len(names) + 1)}"
+            return "" if comment is not None else literal or cast
+
+        self.sql = _PARTS.sub(convert, text)
+        self.names = tuple(names)
+        self.has_rows = _WITHOUT_ROWS.match(self.sql) is None or "RETURNING" in self.sql
+        self.columns: dict[str, int] | None = None  # known after its first run
+
+    def ordered(self, row: Mapping[str, object] | tuple[object, ...]) -> Sequence[object]:
+        """Return the values of the parameters in the order of their names. A tuple is in this order."""
+        return row if isinstance(row, tuple) else [row[name] for name in self.names]
 
 
 class StatementResult:

@@ -6,7 +6,6 @@ error of a statement that waited ends the transaction as any other does; the ses
 
 from __future__ import annotations
 
-import re
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ledger.database import Row, Tx
-    from ledger.postgres.pipeline import StatementResult
+    from ledger.postgres.pipeline import NamedStatement, StatementResult
     from ledger.postgres.sessions import Session
 
 T = TypeVar("T")
@@ -28,34 +27,6 @@ CONFLICTS: Final = frozenset({"40001", "40P01", "55P03", "23505"})  # serializat
 UNIQUE: Final = "23505"
 # Resources and the operator, as opposed to a bug in the work: they do not concern the command.
 TROUBLE: Final = ("40", "53", "55", "57", "58", "08")
-
-# A string literal, a comment and a cast contain no parameter.
-_PARTS: Final = re.compile(r"('(?:[^']|'')*')|(--[^\n]*)|(::)|:([a-z_0-9]+)")
-_WITHOUT_ROWS: Final = re.compile(r"\s*(INSERT|UPDATE|DELETE)\b")
-
-
-class NamedStatement:
-    """A named statement as the server takes it: `$1` in place of the first `:name`. `names` is in order of first appearance."""
-
-    __slots__ = ("columns", "has_rows", "names", "sql")
-
-    def __init__(self, text: str) -> None:
-        names: dict[str, int] = {}
-
-        def convert(found: re.Match[str]) -> str:
-            literal, comment, cast, name = found.groups()
-            if name is not None:
-                return f"${names.setdefault(name, len(names) + 1)}"
-            return "" if comment is not None else literal or cast
-
-        self.sql = _PARTS.sub(convert, text)
-        self.names = tuple(names)
-        self.has_rows = _WITHOUT_ROWS.match(self.sql) is None or "RETURNING" in self.sql
-        self.columns: dict[str, int] | None = None  # known after its first run
-
-    def ordered(self, row: Mapping[str, object] | tuple[object, ...]) -> Sequence[object]:
-        """Return the values of the parameters in the order of their names. A tuple is in this order."""
-        return row if isinstance(row, tuple) else [row[name] for name in self.names]
 
 
 class Record:

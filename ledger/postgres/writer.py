@@ -16,7 +16,8 @@ import psycopg
 
 from ledger.database import DatabaseError, NotRecorded, OutcomeUnknown, WritesRefused
 from ledger.postgres.marks import MarkError
-from ledger.postgres.transactions import CONFLICTS, TROUBLE, UNIQUE, AnswerNeeded, NamedStatement, PostgresTx, StepwiseTx
+from ledger.postgres.pipeline import NamedStatement
+from ledger.postgres.transactions import CONFLICTS, TROUBLE, UNIQUE, AnswerNeeded, PostgresTx, StepwiseTx
 from ledger.writes import BATCH_SECONDS, SHARED_SECONDS, Member, Ran, tell
 
 if TYPE_CHECKING:

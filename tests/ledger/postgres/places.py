@@ -11,7 +11,8 @@ import psycopg
 from psycopg.pq import TransactionStatus
 
 from ledger.postgres.engine import PostgresDatabase
-from ledger.postgres.transactions import NamedStatement, Record
+from ledger.postgres.pipeline import NamedStatement
+from ledger.postgres.transactions import Record
 from tests.ledger.parts import AUDIT
 from tests.ledger.places import Refused
 from tests.ledger.postgres.parts import LEDGER, LEDGER_STATEMENTS, schema_of

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from ledger.postgres.transactions import NamedStatement
+from ledger.postgres.pipeline import NamedStatement
 from tests.ledger.parts import HISTORY, START_MS
 from tests.ledger.postgres.parts import LEDGER, LEDGER_STATEMENTS, schema_of
 from tests.ledger.postgres.places import PostgresShell

@@ -14,8 +14,9 @@ from faults.cluster.proxy import Proxy
 from ledger.database import DatabaseError, MissingRow, NotRecorded
 from ledger.postgres import engine, sessions
 from ledger.postgres.engine import SnapshotReader
+from ledger.postgres.pipeline import NamedStatement
 from ledger.postgres.sessions import WRITER, Address, Session
-from ledger.postgres.transactions import NamedStatement, PostgresTx, Record
+from ledger.postgres.transactions import PostgresTx, Record
 from tests.quotebot.parts import ManualClock
 
 if TYPE_CHECKING:
