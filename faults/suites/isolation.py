@@ -125,7 +125,7 @@ class Process:
         """Settle it as failed because the service is away."""
         await self._settle(Retry(Trouble("unavailable", "away", unavailable=True), delay_ms=1000))
 
-    async def doubt(self) -> None:
+    async def leave_uncertain(self) -> None:
         """Settle it as uncertain."""
         await self._settle(Uncertain(Trouble("timeout", "no answer", maybe_sent=True), delay_ms=1000))
 
