@@ -39,6 +39,7 @@ SHARDS: Final = 5
 # Writes of the product that no scenario passes, and where they are tried instead.
 NOT_IN_A_STORY: Final = {
     "access": "one audit row about a refused person, best effort: tests/quotebot/test_access_matrix.py; it owes nothing",
+    "audit.keys": "one row of a start on an empty database, repeated by the next: tests/quotebot/app/test_postgres_storage.py",
     "audit.export": "one row, when an operator exports a proof: tests/quotebot/jobs/test_proof.py",
     "audit.rotate_key": "tests/ledger/audit/test_events.py",
     "begin_generation": "one transaction of a stopped bot, after point-in-time recovery: tests/quotebot/app/test_generations.py",
@@ -53,8 +54,10 @@ NOT_IN_A_STORY: Final = {
     "ledger.moved": "one audit row before a ledger is sealed: tests/quotebot/app/test_moves.py is killed at every step of a move",
     "ledger.move_undone": "one audit row after a seal was taken off: tests/quotebot/app/test_moves.py; it owes nothing",
     "ledger.rebuild": "one transaction, when derived rows are wrong: tests/quotebot/cli/test_history.py; it owes nothing",
+    "name_unread": "one mark of a command that stays due, for a database only: tests/quotebot/app/test_rolling_upgrade.py",
     "payload_shown": "one audit row, when an operator looks at a payload",
     "shelve_operation": "a command of a newer build: tests/quotebot/execution/test_executor.py; nothing changes but its due time",
+    "take_pace": "a turn in a channel, for a database only: a death costs that turn; tests/ledger/postgres/test_paces.py",
 }
 
 
