@@ -6,6 +6,7 @@ import asyncio
 import json
 import sqlite3
 import threading
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,11 +21,11 @@ from ledger.recovery import begin_epoch
 from ledger.sqlite.engine import SqliteDatabase
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
     from ledger.clock import Clock
     from ledger.database import Row, Tx
-    from tests.ledger.places import Shell
+    from tests.ledger.places import Place, Shell
 
 T = TypeVar("T")
 
@@ -288,3 +289,14 @@ class Held:
 
     def release(self) -> None:
         self._released.set()
+
+
+@asynccontextmanager
+async def one_of_several(place: Place, clock: Clock, name: str) -> AsyncIterator[Ledger]:
+    """Yield the ledger of one of several bots on one database."""
+    database = await place.open(clock)
+    epoch = await begin_epoch(database, clock.now_ms(), role="bot", build="1.0", alone=False, replica=name)
+    try:
+        yield Ledger(database, clock, AUDIT, epoch=epoch)
+    finally:
+        await database.close()

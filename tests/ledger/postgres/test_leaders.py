@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -14,18 +13,16 @@ import pytest
 
 from ledger.audit.anchors import ANCHOR_EVERY_MS, LOG_NAME, keep_anchors, read_lines
 from ledger.audit.verification import verify
-from ledger.ledger import Ledger
 from ledger.measures import fold, measure, recount
 from ledger.ownership import SoleOwner
 from ledger.records import Outcome
-from ledger.recovery import begin_epoch
 from ledger.retention import purge
-from tests.ledger.parts import AUDIT, KEYRING, START_MS, request
+from tests.ledger.parts import AUDIT, KEYRING, START_MS, one_of_several, request
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
     from pathlib import Path
 
+    from ledger.ledger import Ledger
     from tests.ledger.parts import ManualClock
     from tests.ledger.places import Place
 
@@ -35,17 +32,6 @@ COMMANDS = 40
 @pytest.fixture
 def engine_name() -> str:
     return "postgres"
-
-
-@asynccontextmanager
-async def leader(place: Place, clock: ManualClock) -> AsyncIterator[Ledger]:
-    """Yield the ledger of one of two leaders."""
-    database = await place.open(clock)
-    epoch = await begin_epoch(database, clock.now_ms(), role="bot", build="1.0", alone=False)
-    try:
-        yield Ledger(database, clock, AUDIT, epoch=epoch)
-    finally:
-        await database.close()
 
 
 async def commands(ledger: Ledger) -> None:
@@ -62,7 +48,7 @@ async def no_rest() -> None:
 
 
 async def test_two_purges_at_once_delete_and_count_each_row_once(place: Place, clock: ManualClock) -> None:
-    async with leader(place, clock) as one, leader(place, clock) as other:
+    async with one_of_several(place, clock, "one") as one, one_of_several(place, clock, "other") as other:
         await commands(one)
         now = START_MS + 2
         await asyncio.gather(*(purge(ledger, now, dry_run=False, batch=5, between=no_rest) for ledger in (one, other)))
@@ -74,7 +60,7 @@ async def test_two_purges_at_once_delete_and_count_each_row_once(place: Place, c
 
 
 async def test_two_leaders_count_each_event_once(place: Place, clock: ManualClock) -> None:
-    async with leader(place, clock) as one, leader(place, clock) as other:
+    async with one_of_several(place, clock, "one") as one, one_of_several(place, clock, "other") as other:
         await asyncio.gather(commands(one), *(fold(ledger, at_once=7) for ledger in (one, other, one, other)))
         await asyncio.gather(fold(one, at_once=7), fold(other, at_once=7))
         assert (await one.database.read(recount)).right
@@ -82,7 +68,7 @@ async def test_two_leaders_count_each_event_once(place: Place, clock: ManualCloc
 
 
 async def test_two_leaders_seal_the_same_events_once(place: Place, clock: ManualClock, tmp_path: Path) -> None:
-    async with leader(place, clock) as one, leader(place, clock) as other:
+    async with one_of_several(place, clock, "one") as one, one_of_several(place, clock, "other") as other:
         await commands(one)
         folders = [tmp_path / name for name in ("one", "other")]
         for folder in folders:
@@ -96,7 +82,7 @@ async def test_two_leaders_seal_the_same_events_once(place: Place, clock: Manual
 async def test_new_leader_continues_the_log_of_anchors_with_those_of_the_one_before(
     place: Place, clock: ManualClock, tmp_path: Path
 ) -> None:
-    async with leader(place, clock) as one, leader(place, clock) as other:
+    async with one_of_several(place, clock, "one") as one, one_of_several(place, clock, "other") as other:
         folders = {ledger: tmp_path / str(number) for number, ledger in enumerate((one, other))}
         for number, ledger in enumerate((one, one, other, other, one)):
             folders[ledger].mkdir(exist_ok=True)
@@ -129,7 +115,7 @@ async def test_replica_that_does_not_lead_copies_the_anchors_of_the_one_that_doe
     folders = [tmp_path / name for name in ("one", "other")]
     for folder in folders:
         folder.mkdir()
-    async with leader(place, clock) as one, leader(place, clock) as other:
+    async with one_of_several(place, clock, "one") as one, one_of_several(place, clock, "other") as other:
         other.ownership = Follower()
         await commands(one)
         assert await keep_anchors(other, folders[1]) is None
@@ -143,7 +129,7 @@ async def test_replica_that_does_not_lead_copies_the_anchors_of_the_one_that_doe
 async def test_purge_forgets_commands_of_a_terminal_that_ended_a_day_ago(place: Place, clock: ManualClock) -> None:
     long = f"cli/{'host' * 20}/4"
     old = ("cli/gone/1", "cli/live/2", "bot/main", long)
-    async with leader(place, clock) as ledger:
+    async with one_of_several(place, clock, "one") as ledger:
         shell = place.shell()
         (ours,) = (row["writer"] for row in shell.execute("SELECT writer FROM writers WHERE taken_at > 0"))
         for writer in old:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from contextlib import asynccontextmanager, closing
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -17,14 +17,11 @@ from ledger.postgres import replicas
 from ledger.postgres.clock import DatabaseClock
 from ledger.postgres.replicas import FreeLocks, LockSearch
 from ledger.records import Delivered, FollowUps
-from ledger.recovery import Recovered, begin_epoch, give_back, no_answer, take_back_dead, take_back_lapsed
-from tests.ledger.parts import AUDIT, START_MS, ManualClock, applied, intent, request, sure
+from ledger.recovery import Recovered, give_back, no_answer, take_back_dead, take_back_lapsed
+from tests.ledger.parts import START_MS, ManualClock, applied, intent, one_of_several, request, sure
 from tests.rig import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from ledger.clock import Clock
     from ledger.database import Tx
     from ledger.records import Effect
     from tests.ledger.postgres.places import PostgresPlace
@@ -35,17 +32,6 @@ LEASE = 120_000
 @pytest.fixture
 def engine_name() -> str:
     return "postgres"
-
-
-@asynccontextmanager
-async def process(place: PostgresPlace, clock: Clock, name: str) -> AsyncIterator[Ledger]:
-    """Yield the ledger of one of several bots."""
-    database = await place.open(clock)
-    epoch = await begin_epoch(database, clock.now_ms(), role="bot", build="1.0", alone=False, replica=name)
-    try:
-        yield Ledger(database, clock, AUDIT, epoch=epoch)
-    finally:
-        await database.close()
 
 
 async def owe(ledger: Ledger, *classes: str) -> list[Effect]:
@@ -67,10 +53,10 @@ def upkeep(ledger: Ledger) -> Leases:
 async def test_suspect_is_tried_alone_by_the_leader_though_who_took_it_back_has_ended(
     place: PostgresPlace, clock: ManualClock
 ) -> None:
-    async with process(place, clock, "reaper") as reaper, process(place, clock, "leader") as leader:
+    async with one_of_several(place, clock, "reaper") as reaper, one_of_several(place, clock, "leader") as leader:
         await leader.reserve(request("suspect", aggregate_id="Q-1"))
         for name in ("first", "second"):
-            async with process(place, clock, name) as killed:
+            async with one_of_several(place, clock, name) as killed:
                 (claimed,) = await killed.claim_operations(9)
                 await take_back_dead(reaper, [sure(killed.epoch)])
         await give_back(reaper)
@@ -81,7 +67,7 @@ async def test_suspect_is_tried_alone_by_the_leader_though_who_took_it_back_has_
         for number in (3, 4):
             await leader.reserve(request(f"r{number}", aggregate_id=f"Q-{number}"))
         assert await leader.claim_operations(9) == [], "it waits for what is under way in this process"
-        async with process(place, clock, "other") as other:
+        async with one_of_several(place, clock, "other") as other:
             (beside,) = await other.claim_operations(1)
             assert beside.aggregate_id == "Q-3", "and no other process does"
             await leader.execute(running, applied())
@@ -155,7 +141,7 @@ async def test_death_of_a_replica_is_proven_and_another_leads(
     one = sure(search(place, "one", clock).hold())
     await eventually(one.leads, "one to lead")
     with closing(sure(search(place, "other", clock).hold())) as other:
-        async with process(place, clock, "one") as dying, process(place, clock, "other") as living:
+        async with one_of_several(place, clock, "one") as dying, one_of_several(place, clock, "other") as living:
             await eventually(lambda: other._count == 2, "the other to see both")
             clock.advance(60_000)
             await eventually(other.is_held, "a look")
@@ -207,7 +193,11 @@ async def test_lock_without_an_answer_of_the_server_counts_as_lost(place: Postgr
 
 
 async def test_two_replicas_that_reap_at_one_time_take_each_claim_back_once(place: PostgresPlace, clock: ManualClock) -> None:
-    async with process(place, clock, "one") as one, process(place, clock, "two") as two, process(place, clock, "dead") as dead:
+    async with (
+        one_of_several(place, clock, "one") as one,
+        one_of_several(place, clock, "two") as two,
+        one_of_several(place, clock, "dead") as dead,
+    ):
         await owe(dead, "crm.create", "crm.update", "slack.card")
         taken = await asyncio.gather(*(take_back_dead(ledger, [dead.epoch or 0]) for ledger in (one, two)))
     assert sum(each.effects for each in taken) == 3
@@ -227,7 +217,7 @@ async def test_result_that_is_just_being_recorded_is_kept_and_its_claim_not_take
         go_on.wait(0.8)  # the server ends a transaction that is idle for a second
         return FollowUps()
 
-    async with process(place, clock, "one") as one, process(place, clock, "late") as late:
+    async with one_of_several(place, clock, "one") as one, one_of_several(place, clock, "late") as late:
         (effect,) = await owe(late, "crm.create")
         settling = asyncio.create_task(late.settle(effect, Delivered("a01", {}), decide))
         await asyncio.to_thread(begun.wait)
@@ -244,13 +234,13 @@ async def test_lease_lapses_by_the_time_of_the_server_and_not_of_a_machine(place
     times = [DatabaseClock(each, lambda: 0.0) for each in (clock, ahead)]
     for each in times:
         each.compare(lambda: START_MS)
-    async with process(place, times[0], "one") as one, process(place, times[1], "other") as other:
+    async with one_of_several(place, times[0], "one") as one, one_of_several(place, times[1], "other") as other:
         await owe(one, "crm.create")
         assert await take_back_lapsed(other) == Recovered(0, 0, 0)
 
 
 async def test_lease_that_is_just_being_renewed_is_not_taken_for_lapsed(place: PostgresPlace, clock: ManualClock) -> None:
-    async with process(place, clock, "one") as one, process(place, clock, "other") as other:
+    async with one_of_several(place, clock, "one") as one, one_of_several(place, clock, "other") as other:
         (effect,) = await owe(other, "crm.create")
         clock.advance(LEASE + 1)
         with psycopg.connect(place.address) as renewing:

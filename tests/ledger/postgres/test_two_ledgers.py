@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import pytest
 
 from ledger.audit.verification import verify
-from ledger.ledger import Ledger
 from ledger.records import DedupeResult, Delivered, Retry, Trouble
-from ledger.recovery import begin_epoch
-from tests.ledger.parts import AUDIT, KEYRING, applied, intent, request
+from tests.ledger.parts import KEYRING, applied, intent, one_of_several, request
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
+    from ledger.ledger import Ledger
     from ledger.records import Effect
     from tests.ledger.parts import ManualClock
     from tests.ledger.places import Place
@@ -32,17 +28,6 @@ UNFINISHED = "SELECT 1 FROM operations WHERE finished_at IS NULL UNION ALL SELEC
 @pytest.fixture
 def engine_name() -> str:
     return "postgres"
-
-
-@asynccontextmanager
-async def process(place: Place, clock: ManualClock, name: str) -> AsyncIterator[Ledger]:
-    """Yield the ledger of one of several bots."""
-    database = await place.open(clock)
-    epoch = await begin_epoch(database, clock.now_ms(), role="bot", build="1.0", alone=False, replica=name)
-    try:
-        yield Ledger(database, clock, AUDIT, epoch=epoch)
-    finally:
-        await database.close()
 
 
 async def work(ledger: Ledger, place: Place, executed: list[tuple[int, str]], delivered: list[int]) -> None:
@@ -63,7 +48,7 @@ async def work(ledger: Ledger, place: Place, executed: list[tuple[int, str]], de
 async def test_two_processes_finish_one_backlog_and_do_each_row_once(place: Place, clock: ManualClock) -> None:
     executed: list[tuple[int, str]] = []
     delivered: list[int] = []
-    async with process(place, clock, "one") as one, process(place, clock, "other") as other:
+    async with one_of_several(place, clock, "one") as one, one_of_several(place, clock, "other") as other:
         asked = [request(f"r{number}", aggregate_id=f"Q-{number % QUOTES}") for number in range(COMMANDS)]
         reserved = await asyncio.gather(*(ledger.reserve(each) for each in asked for ledger in (one, other)))
         sightings = Counter(reservation.sighting for reservation in reserved)
@@ -104,7 +89,7 @@ def gate(place: Place) -> tuple[object, ...]:
 
 
 async def test_failures_in_two_processes_open_one_breaker_and_one_trial_follows(place: Place, clock: ManualClock) -> None:
-    async with process(place, clock, "one") as one, process(place, clock, "other") as other:
+    async with one_of_several(place, clock, "one") as one, one_of_several(place, clock, "other") as other:
         await owe(one, 9)
         for number in range(5):
             ledger = (one, other)[number % 2]
@@ -125,7 +110,7 @@ async def test_failures_in_two_processes_open_one_breaker_and_one_trial_follows(
 
 
 async def test_a_claim_that_waits_for_the_end_of_a_trial_knows_that_it_failed(place: Place, clock: ManualClock) -> None:
-    async with process(place, clock, "one") as one:
+    async with one_of_several(place, clock, "one") as one:
         await owe(one, 2)
         shell = place.shell()
         shell.execute("INSERT INTO gates (name, state, cause) VALUES ('crm.create', 'half_open', 'breaker')")
@@ -140,7 +125,7 @@ async def test_a_claim_that_waits_for_the_end_of_a_trial_knows_that_it_failed(pl
 
 
 async def test_an_operators_pause_outlasts_the_answers_that_other_processes_settle(place: Place, clock: ManualClock) -> None:
-    async with process(place, clock, "one") as one, process(place, clock, "other") as other:
+    async with one_of_several(place, clock, "one") as one, one_of_several(place, clock, "other") as other:
         await owe(one, 12)
         under_way = [
             *zip(

@@ -10,14 +10,13 @@ import sys
 import threading
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 from urllib.parse import urlsplit
 
 import psycopg
 import pytest
 from aiohttp import ClientSession
 from psycopg.conninfo import conninfo_to_dict
-from psycopg.rows import dict_row
 
 from ledger import recovery
 from ledger.audit.keyring import KeyMissing, key_files, load_keyring
@@ -42,35 +41,17 @@ from quotebot.jobs.rulesets import Import, RulesetAnswer, RulesetChanges, Who
 from quotebot.sandbox.world import World
 from quotebot.settings import ConfigurationError, Settings
 from quotebot.store import rulesets
+from tests.quotebot.app.database_deal import DatabaseDeal
 from tests.quotebot.parts import ManualClock
 from tests.quotebot.views.quote_examples import RULESET
-from tests.rig import Deal, bot_in, eventually
+from tests.rig import bot_in, eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator
 
     from ledger.database import Tx
 
 LEASE_SECONDS = 100_000
-
-
-@pytest.fixture
-def url(create_database: Callable[[Sequence[str]], str]) -> str:
-    """Return the address of an empty database."""
-    return create_database(())
-
-
-class DatabaseDeal(Deal):
-    """A deal whose ledger is in a database."""
-
-    def __init__(self, database: str, url: str, data_dir: Path, session: ClientSession) -> None:
-        super().__init__(url, data_dir, session)
-        self._database = database
-
-    async def rows(self, sql: str) -> list[dict[str, Any]]:
-        with psycopg.connect(self._database, row_factory=dict_row) as connection:
-            found: list[dict[str, Any]] = connection.execute(sql.encode()).fetchall()
-            return found
 
 
 async def test_ledger_in_a_database_is_begun_locked_and_proven(url: str, tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 from aiohttp import ClientSession
-from psycopg.rows import dict_row
 
 from quotebot import __version__
 from quotebot.app.bot import run_bot
@@ -21,30 +20,11 @@ from quotebot.cli.doctor.checks import Site, State, examine
 from quotebot.cli.doctor.table import CHECKS
 from quotebot.sandbox.world import World
 from quotebot.settings import ConfigurationError, Settings
-from tests.rig import Deal, bot_in, eventually, settings_for
+from tests.quotebot.app.database_deal import DatabaseDeal
+from tests.rig import bot_in, eventually, settings_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
     from pathlib import Path
-
-
-@pytest.fixture
-def url(create_database: Callable[[Sequence[str]], str]) -> str:
-    """Return the address of an empty database."""
-    return create_database(())
-
-
-class SharedDeal(Deal):
-    """A deal whose ledger is in a database."""
-
-    def __init__(self, database: str, url: str, data_dir: Path, session: ClientSession) -> None:
-        super().__init__(url, data_dir, session)
-        self._database = database
-
-    async def rows(self, sql: str) -> list[dict[str, Any]]:
-        with psycopg.connect(self._database, row_factory=dict_row) as connection:
-            found: list[dict[str, Any]] = connection.execute(sql.encode()).fetchall()
-            return found
 
 
 async def listed(capsys: pytest.CaptureFixture[str]) -> tuple[int, list[dict[str, Any]]]:
@@ -79,7 +59,7 @@ async def test_two_bots_share_deals_on_one_database(
         bot_in(world, tmp_path / "east", **shared, replica_name="east"),
         ClientSession() as session,
     ):
-        deal = SharedDeal(url, world.url, tmp_path / "east", session)
+        deal = DatabaseDeal(url, world.url, tmp_path / "east", session)
         (tmp_path / "west").mkdir()
         for key in (tmp_path / "east").glob("audit-*.key"):
             shutil.copy(key, tmp_path / "west")
