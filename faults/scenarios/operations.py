@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from faults.scenarios.stage import Stage
     from ledger.ledger import Ledger
 
-BUDGET_SECONDS: Final = 1.5
+BUDGET_SECONDS: Final = 1.0
 SOON_SECONDS: Final = 0.4
 LOCK_WORDS: Final = ("lock", "busy", "sqlite", "database")
 ACKED: Final = 4  # quotes requested and acknowledged before the backup begins

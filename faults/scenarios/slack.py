@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from faults.scenarios.stage import Stage
 
 PROMPT_MS: Final = 1_000  # an ack without waiting; Slack itself waits for 3 s
-SLOW_SECONDS: Final = 1.5  # until a slow call is answered
 RETRY_AFTER_SECONDS: Final = 1
 FIRST_BACKOFF_MS: Final = 250  # of Slack's classes in the retry matrix, before jitter
 
@@ -82,9 +81,9 @@ async def approval_again(stage: Stage) -> str:
 async def slow_before_the_ack(stage: Stage) -> str:
     """FI-003: a slow service, and a slow write, before the acknowledgement."""
     deal = await stage.start(QUOTEBOT_ACK_BUDGET_SECONDS="0.5")
-    await deal.arm("slack", "slow", times=2, delay=SLOW_SECONDS)
+    await deal.arm("slack", "slow", times=2, delay=1.5)
     answer = await deal.slash()
-    prompt = answer["ack"] is not None and answer["ack_ms"] < 1000 * SLOW_SECONDS
+    prompt = answer["ack"] is not None and answer["ack_ms"] < PROMPT_MS
     stage.fact("the ack waits for nothing outside", prompt, answer)
     await deal.settled()
     with stage.written_by_another():
