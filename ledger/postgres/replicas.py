@@ -3,7 +3,7 @@
 A session of each replica holds a lock under its name, exclusively, and the bots' lock, which they share. A process that works while
 no bot runs holds the bots' lock exclusively. The server releases a lock when its session ends. That alone does not prove a replica
 dead: a failover ends every session at once, and a living replica takes its lock again within seconds. So the lock must be seen free
-for FREE_SECONDS, or for SETTLED_SECONDS after the server has started or was promoted.
+for FREE_SECONDS, or for SETTLED_SECONDS if the server has just started or was promoted and the lock was not seen held since.
 """
 
 from __future__ import annotations
@@ -83,25 +83,31 @@ class OpenEpoch(NamedTuple):
 
 
 class FreeLocks:
-    """The locks of open epochs that are seen free, and since when."""
+    """The locks of open epochs that one session sees free, since when, and which of them it has seen held."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._timeline = 0
         self._since: dict[int, float] = {}
+        self._was_held: set[int] = set()
 
     def forget(self) -> None:
-        """Begin anew: what happened since the last look is not known."""
-        self._since = {}
+        """Begin anew, with another session or when it is not known what happened since the last look."""
+        self._since, self._was_held = {}, set()
 
-    def dead(self, free: Collection[int], timeline: int, *, settled: bool) -> list[int]:
-        """Return those of the epochs whose lock is free that are dead. `settled`: the server has taken writes for long enough."""
+    def dead(self, free: Collection[int], held: Collection[int], timeline: int, *, settled: bool) -> list[int]:
+        """Return those of the epochs with a free lock that are dead. `settled`: the server has taken writes for long enough."""
         now = self._clock.monotonic()
         if timeline != self._timeline:
-            self._timeline, self._since = timeline, {}
+            self.forget()
+            self._timeline = timeline
+        self._was_held = {epoch for epoch in free if epoch in self._was_held} | set(held)
         self._since = {epoch: self._since.get(epoch, now) for epoch in free}
-        needed = FREE_SECONDS if settled else SETTLED_SECONDS
-        return [epoch for epoch, since in self._since.items() if now - since >= needed]
+        return [
+            epoch
+            for epoch, since in self._since.items()
+            if now - since >= (FREE_SECONDS if settled or epoch in self._was_held else SETTLED_SECONDS)
+        ]
 
 
 class LockSearch:
@@ -155,7 +161,7 @@ class LockSearch:
             self._free.forget()
             self.is_uncertain = False
             return not alive
-        dead = self._free.dead([each.epoch for each in alive], session.timeline, settled=is_settled(session))
+        dead = self._free.dead([each.epoch for each in alive], (), session.timeline, settled=is_settled(session))
         self.is_uncertain = len(dead) < len(alive)
         return not self.is_uncertain
 
@@ -228,10 +234,11 @@ class ReplicaLock:
         epochs = open_epochs(session)
         held = held_keys(session)  # after the epochs: a replica takes its lock first
         self._leads = self._leads or session.run(f"SELECT pg_try_advisory_lock({LEAD_LOCK})") == [(True,)]
+        taken = [each.epoch for each in epochs if each.key in held]
         free = [each.epoch for each in epochs if each.key not in held]
         # A session does not outlive a restart or a demotion of its server.
         settled = asked - self._connected_at >= SETTLED_SECONDS or (bool(free) and is_settled(session))
-        self._dead = self._free.dead(free, session.timeline, settled=settled)
+        self._dead = self._free.dead(free, taken, session.timeline, settled=settled)
         self._count = max(1, len(held))
         self._held_at = asked
 

@@ -85,33 +85,47 @@ async def test_suspect_is_tried_alone_by_the_leader_though_who_took_it_back_has_
 def test_lock_that_stays_free_proves_a_death_and_one_taken_again_does_not() -> None:
     clock = ManualClock()
     locks = FreeLocks(clock)
-    assert locks.dead([1, 2], 5, settled=True) == []
+    assert locks.dead([1, 2], [], 5, settled=True) == []
     clock.advance(1_900)
-    assert locks.dead([1, 2], 5, settled=True) == []
-    assert locks.dead([1], 5, settled=True) == []  # the other has its lock again
+    assert locks.dead([1, 2], [], 5, settled=True) == []
+    assert locks.dead([1], [], 5, settled=True) == []  # the other has its lock again
     clock.advance(100)
-    assert locks.dead([1, 2], 5, settled=True) == [1]
+    assert locks.dead([1, 2], [], 5, settled=True) == [1]
 
 
 def test_free_lock_proves_nothing_soon_after_a_failover() -> None:
     clock = ManualClock()
     locks = FreeLocks(clock)
-    locks.dead([1], 5, settled=True)
+    locks.dead([1], [], 5, settled=True)
     clock.advance(10_000)
-    assert locks.dead([1], 6, settled=False) == [], "another timeline: all sessions have ended"
+    assert locks.dead([1], [], 6, settled=False) == [], "another timeline: all sessions have ended"
     clock.advance(14_900)
-    assert locks.dead([1], 6, settled=False) == []
+    assert locks.dead([1], [], 6, settled=False) == []
     clock.advance(100)
-    assert locks.dead([1], 6, settled=False) == [1]
+    assert locks.dead([1], [], 6, settled=False) == [1]
+
+
+def test_lock_held_since_a_failover_proves_death_once_it_is_free_again() -> None:
+    clock = ManualClock()
+    locks = FreeLocks(clock)
+    assert locks.dead([2], [1], 6, settled=False) == []
+    clock.advance(100)
+    assert locks.dead([1, 2], [], 6, settled=False) == []
+    clock.advance(2_000)
+    assert locks.dead([1, 2], [], 6, settled=False) == [1], "the other may not have taken its lock again yet"
+    locks.forget()
+    locks.dead([1], [], 6, settled=False)
+    clock.advance(2_000)
+    assert locks.dead([1], [], 6, settled=False) == [], "another session, perhaps with a server that has started again"
 
 
 def test_free_lock_proves_nothing_to_one_that_has_not_looked_meanwhile() -> None:
     clock = ManualClock()
     locks = FreeLocks(clock)
-    locks.dead([1], 5, settled=True)
+    locks.dead([1], [], 5, settled=True)
     clock.advance(10_000)
     locks.forget()
-    assert locks.dead([1], 5, settled=True) == []
+    assert locks.dead([1], [], 5, settled=True) == []
 
 
 # -------------------------------------------------------------------------------------------------------------- locks
