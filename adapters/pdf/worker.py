@@ -183,10 +183,15 @@ class Renderer:
 def longer_than(text: str, millimetres: float, points: float) -> bool:
     """Return whether a text at this font size may be wider than `millimetres`; never False for a text that is.
 
-    Each character counts as wide as the widest of its group in Inter Medium; a character of another script may have any width.
+    A character of another script may have any width.
     """
+    return not set(text) <= _KNOWN_CHARACTERS or text_width(text, points) > millimetres
+
+
+def text_width(text: str, points: float) -> float:
+    """Return a width in millimetres that holds a Latin text at this font size: a character counts as the widest of its group."""
     widths = (_NARROW if c in _NARROW_CHARACTERS else _USUAL if c in _USUAL_CHARACTERS else _WIDE for c in text)
-    return not set(text) <= _KNOWN_CHARACTERS or sum(widths) * points * _POINT_MILLIMETRES > millimetres
+    return sum(widths) * points * _POINT_MILLIMETRES
 
 
 def environment_of(sources: Mapping[str, str], *, own: bool = False) -> Any:
@@ -196,6 +201,7 @@ def environment_of(sources: Mapping[str, str], *, own: bool = False) -> Any:
     made = jinja2.sandbox.ImmutableSandboxedEnvironment if own else jinja2.Environment
     environment = made(loader=jinja2.DictLoader(sources), autoescape=True, undefined=jinja2.StrictUndefined, auto_reload=False)
     environment.tests["longer_than"] = longer_than
+    environment.filters["text_width"] = text_width
     return environment
 
 

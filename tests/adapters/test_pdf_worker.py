@@ -33,6 +33,7 @@ from adapters.pdf.worker import (
     fixed_fetcher,
     logo_width,
     longer_than,
+    text_width,
 )
 from tests.adapters.test_pdf import DOCUMENT
 
@@ -210,9 +211,21 @@ def test_no_file_of_the_machine_gets_into_a_document(place: str) -> None:
 def test_a_text_that_is_said_to_fit_on_one_line_does_in_every_font_of_ours(font: str) -> None:
     inter = TTFont(Path(__file__).parents[2] / "adapters" / "pdf" / "templates" / "fonts" / f"Inter-{font}.otf")
     glyphs, metrics, em = inter.getBestCmap(), inter["hmtx"], inter["head"].unitsPerEm
-    for text in ("WWWW", "mmmm", "0000", "rrrr", "BBBB", "iiii", "sku-001 · Volume tier 100+ · per month", "AVAVAV %% @@"):
+    for text in (
+        "WWWW",
+        "mmmm",
+        "0000",
+        "rrrr",
+        "BBBB",
+        "iiii",
+        "sku-001 · Volume tier 100+ · per month",
+        "AVAVAV %% @@",
+        "Gültig bis",
+        "Bestellnummer",
+    ):
         needed = sum(metrics[glyphs[ord(character)]][0] for character in text) / em * 9 * 25.4 / 72
         assert longer_than(text, needed * 0.99, 9)
+        assert text_width(text, 9) >= needed
     assert not longer_than("sku-001 · Volume tier 100+ · per month", 67, 7.5), "so wide an estimate spares nothing"
 
 
