@@ -4,7 +4,7 @@
                                                                   during recovery
     python -m faults.suites.crash_points --only approve --apart   each crash a SIGKILL of a separate process
     python -m faults.suites.crash_points --only approve --window 37 --deed kill     one of them
-    python -m faults.suites.crash_points --postgres --sample 3    three of each scenario, with the ledger in a database
+    python -m faults.suites.crash_points --postgres --sample 3    three of each scenario, with the ledger in a database: by SIGKILL
 
 No crash point is listed by hand: a run without faults records every passage of every choke point (each SQL statement, COMMIT before
 and after, outbound request before, served, answered, acknowledgement, file step), and each passage is a crash point.
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 RECOVERIES_PER_STORY: Final = 2  # crashes during a recovery, drawn per change
 RECOVERY_PASSAGES: Final = 60  # of which these are drawn: a start and its first steps. Nightly runs try the whole recovery
+SECONDS_PER_DEATH: Final = 2  # crashes during each recovery in a nightly run with a database, drawn: it takes many times as long
 DISTINCT: Final = "distinct windows"
 SECOND: Final = "deaths during recovery"
 UNTOLD: Final = "answers to one person let go of after two deaths"  # its process crashed twice while sending an ephemeral reply
@@ -120,10 +121,8 @@ def try_story(story: Story, folder: Path, asked: Asked) -> Tried:
                 chance = random.Random(asked.seed)  # noqa: S311 -- a sample
                 drawn = chance.sample(deaths, min(asked.recoveries, len(deaths)))
                 windows += [replace(window, second=chance.randrange(RECOVERY_PASSAGES)) for window in drawn]
-        _try_all(
-            tried, golden, windows, partial(_came_of_all, cell, story, folder, apart=asked.every or asked.database is not None)
-        )
-        _try_all(tried, golden, pairs, partial(_came_of_pairs, cell, story, folder))
+        _try_all(tried, golden, windows, partial(_came_of_all, cell, story, folder, apart=asked.apart))
+        _try_all(tried, golden, pairs, partial(_came_of_pairs, cell, story, folder, asked))
     return tried
 
 
@@ -154,16 +153,16 @@ def _came_of_all(cell: Cell, story: Story, folder: Path, windows: Sequence[Windo
         return [(window, _came_of(cell, left.get(window), story, folder / "played", window, apart=apart)) for window in windows]
 
 
-def _came_of_pairs(cell: Cell, story: Story, folder: Path, deaths: Sequence[Window]) -> Ends:
-    """Play each distinct crash during the recovery from each of these crashes."""
+def _came_of_pairs(cell: Cell, story: Story, folder: Path, asked: Asked, deaths: Sequence[Window]) -> Ends:
+    """Play each distinct crash during the recovery from each of these crashes, or some of them if the ledger is in a database."""
     ends: Ends = []
-    with _left_at(cell, story, folder / "left", deaths) as left:
+    with _left_at(cell, story, folder / "left", deaths if asked.database is None else ()) as left:
         for first in deaths:  # each in its own fork: the memory of hundreds of plays fills a gigabyte
-            ends += in_a_fork(partial(_came_of_its_pairs, cell, left.get(first), story, folder, first))
+            ends += in_a_fork(partial(_came_of_its_pairs, cell, left.get(first), story, folder, asked, first))
     return ends
 
 
-def _came_of_its_pairs(cell: Cell, left: Left | None, story: Story, folder: Path, first: Window) -> Ends:
+def _came_of_its_pairs(cell: Cell, left: Left | None, story: Story, folder: Path, asked: Asked, first: Window) -> Ends:
     def came(window: Window, *, looks: bool = False) -> Came:
         there = None if left is None else left.twin(folder / "twin")
         return _came_of(cell, there, story, folder / "played", window, looks=looks)
@@ -173,6 +172,9 @@ def _came_of_its_pairs(cell: Cell, left: Left | None, story: Story, folder: Path
         return [(first, looked)]
     seconds = windows_of(looked["recovery"], looked["states"], every=False)
     pairs = [replace(first, second=second.index) for second in seconds if second.deed == "kill"]
+    if asked.database is not None:
+        chance = random.Random(f"{asked.seed} {story.name} {first.index}")  # noqa: S311 -- a sample
+        pairs = chance.sample(pairs, min(SECONDS_PER_DEATH, len(pairs)))
     return [(pair, came(pair)) for pair in pairs]
 
 
@@ -233,7 +235,7 @@ def reported(tried: Tried, seconds: float, asked: Asked) -> Report:
         f"{len(tried.violations)} violations ({seconds:.1f} s)"
     )
     if asked.database is not None:
-        suite, counts = "postgres_windows", Counter({"crash windows": counts[DISTINCT]})
+        suite, counts = "postgres_windows", Counter({"crash windows": counts[DISTINCT], SECOND: counts[SECOND]})
     return Report(suite, dict(counts), tuple(tried.violations), tuple(sorted(tried.reached)), (asked.seed,), seconds)
 
 
@@ -293,13 +295,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     only = None if options.window is None else Window(options.window, "?", options.deed, options.second)
     nightly = options.budget == "nightly"
     recoveries = None if nightly else options.recoveries
-    every, apart = options.every or nightly, options.apart or nightly
+    every = options.every or (nightly and not options.postgres)  # in a database, most statements of a transaction leave the same
+    apart = options.apart or nightly or options.postgres
     asked = Asked(only, recoveries, every, apart, options.seed, options.sample, options.left)
     if options.postgres:
         from faults.lab.ledgers import ledger_server  # noqa: PLC0415 -- its driver is an extra
 
         with ledger_server() as server:
-            return _try_stories(stories, replace(asked, recoveries=0, database=server.create()), options.resume, nightly=nightly)
+            return _try_stories(stories, replace(asked, database=server.create()), options.resume, nightly=nightly)
     return _try_stories(stories, asked, options.resume, nightly=nightly)
 
 

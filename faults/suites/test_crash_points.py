@@ -8,9 +8,10 @@ import os
 import subprocess
 import sys
 import tempfile
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -21,6 +22,7 @@ from faults.lab.outcome import difference
 from faults.lab.player import Left, Window, left_at, play, play_on, prepared, wrongs
 from faults.lab.setting import ram
 from faults.scenarios.workflows import STORIES
+from faults.suites import crash_points
 from faults.suites.crash_points import windows_of
 from quotebot import effects
 from quotebot.commands.registry import REGISTRY
@@ -87,13 +89,32 @@ def test_sigkill_ends_in_the_same_state_as_an_in_process_crash() -> None:
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
 
 
+@pytest.mark.parametrize("apart", [True, False])
+def test_only_a_play_apart_gives_each_bot_a_process_to_kill(apart: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: FBT001 -- pytest hands it over
+    asked: list[bool] = []
+
+    def played(*_: object, apart: bool = False, **__: object) -> dict[str, Any]:
+        asked.append(apart)
+        none: dict[str, Any] = dict.fromkeys(("violations", "reached", "untold"), ())
+        return {"passages": ["a"], "states": [b"a"], "end": {}, "poisoned": False, "cut_short": False, **none}
+
+    cell: Any = SimpleNamespace(twin=lambda: cell, end=lambda: None)
+    monkeypatch.setattr(crash_points, "prepared", lambda *_: nullcontext(cell))
+    monkeypatch.setattr(crash_points, "in_a_fork", lambda work: work())
+    monkeypatch.setattr(crash_points, "play", played)
+    window = Window(0, "a")
+    tried = crash_points.try_story(STORIES[0], tmp_path, crash_points.Asked(window, apart=apart))
+    assert tried.violations == []
+    assert asked == [False, apart]  # the run without faults needs none
+
+
 @pytest.mark.skipif(find_programs() is None and os.environ.get("CI") != "true", reason="no PostgreSQL server is installed")
 @pytest.mark.takes(10)
 @pytest.mark.timeout(600)
 def test_crash_with_the_ledger_in_a_database_ends_in_the_golden_state() -> None:
-    done = windows("--postgres", "--sample", "2", "--only", "finalize", "--only", "recovery")  # a nightly run tries all
+    done = windows("--postgres", "--sample", "2", "--recoveries", "1", "--only", "finalize", "--only", "recovery")
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
-    assert done.stdout.count("0 violations") == 2, done.stdout
+    assert done.stdout.count("2 distinct, 1 in recovery, 0 violations") == 2, done.stdout  # a nightly run tries all
 
 
 def test_only_the_stories_about_backups_need_a_ledger_in_a_file() -> None:
