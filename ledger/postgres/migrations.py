@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 LOCK: Final = 0x51756F74  # advisory lock: one process at a time changes the schema
-LOCK_SECONDS: Final = 2
+LOCK_SECONDS: Final = 2  # longest wait for the locks on tables
 UNDER_WAY_SECONDS: Final = 60  # longest wait of a start for a migration by another process
 BOOKKEEPING: Final = """
 CREATE TABLE IF NOT EXISTS schema_migrations (
@@ -175,8 +175,8 @@ def _apply(
     """Apply one file and return True; return False if another process has applied it in the meantime."""
     try:
         with connection.transaction():
+            connection.execute(f"SET LOCAL lock_timeout = '{UNDER_WAY_SECONDS}s'; SELECT pg_advisory_xact_lock({LOCK})")
             connection.execute(f"SET LOCAL lock_timeout = '{LOCK_SECONDS}s'")
-            connection.execute(f"SELECT pg_advisory_xact_lock({LOCK})")
             connection.execute("SELECT FROM pg_catalog.pg_class LIMIT 0")  # or the session still sees the tables before the wait
             if migration not in pending(connection, migrations):
                 return False

@@ -54,7 +54,10 @@ def test_processes_that_start_together_apply_each_file_once(create_database: Cre
         assert own.execute("SELECT length(value) FROM meta WHERE name = 'ledger_id'").fetchall() == [(8,)]
 
 
-def test_a_process_that_waited_for_the_first_migration_sees_it(create_database: Create) -> None:
+def test_a_process_that_waited_long_for_the_first_migration_sees_it(
+    create_database: Create, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(migrations, "LOCK_SECONDS", 0.01)
     url = create_database(())
     first_one = (
         Migration("ledger", "0001_one.sql", "CREATE TABLE one (id BIGINT);"),
@@ -70,7 +73,10 @@ def test_a_process_that_waited_for_the_first_migration_sees_it(create_database: 
         with first.transaction():
             first.execute(f"SELECT pg_advisory_xact_lock({LOCK})")
             thread.start()
-            waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'advisory' AND datname = current_database()"
+            waiting = (
+                "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'advisory' AND datname = current_database() "
+                "AND clock_timestamp() - query_start > '0.1 s'"
+            )
             while watcher.execute(waiting).fetchall() == [(0,)] and thread.is_alive():
                 pass
             assert migrate(first, first_one, 5) == ["ledger/0001_one.sql"]
