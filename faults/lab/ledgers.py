@@ -13,9 +13,11 @@ import os
 import shutil
 import sqlite3
 from typing import TYPE_CHECKING, Any, Final
+from unittest import mock
 from urllib.parse import urlsplit
 
 from ledger.postgres import connections
+from ledger.postgres import migrations as postgres_migrations
 from ledger.postgres.marks import ALONE_LOCK
 from ledger.sqlite.migrations import migrate
 from quotebot.app.installation import schema_and_statements
@@ -23,9 +25,10 @@ from quotebot.app.postgres_storage import migrations
 from quotebot.sandbox.cluster import Cluster, folder_for
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ledger.database import Tx
+    from ledger.migrations import Migration
 
 _TABLES: Final = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
 _TRIGGERS: Final = "SELECT name FROM sqlite_schema WHERE type = 'trigger'"
@@ -113,6 +116,56 @@ def read_document(url: str, sha256: str) -> bytes | None:
     """Return a stored document, or None."""
     rows = read_database(url, f"SELECT bytes FROM artefact_blobs WHERE sha256 = '{sha256}'")  # noqa: S608 -- hexadecimal
     return rows[0]["bytes"] if rows else None
+
+
+def execute(url: str, sql: str) -> None:
+    """Run statements without parameters."""
+    with connections.connected(url) as connection:
+        connection.execute(sql)
+
+
+def count_rows(url: str) -> dict[str, int]:
+    """Return the number of rows by table."""
+    return connections.count_rows(url)
+
+
+def start_in_steps(url: str, files: Sequence[Migration], step: Callable[[int], None]) -> None:
+    """Do what a start does with the schema; `step` gets the number of the session before each exchange with the server.
+
+    `step` may take long, so another process that starts waits as long for locks on tables.
+    """
+    connect = connections.connect
+
+    def connected(address: str) -> Any:
+        connection = connect(address)
+        kind = type(connection)
+
+        def wait(self: Any, *arguments: Any, **options: Any) -> Any:
+            step(self.info.backend_pid)
+            return kind.wait(self, *arguments, **options)
+
+        connection.__class__ = type("SteppingConnection", (kind,), {"wait": wait})
+        return connection
+
+    patient = mock.patch.object(postgres_migrations, "LOCK_SECONDS", postgres_migrations.UNDER_WAY_SECONDS)
+    with mock.patch.object(connections, "connect", connected), patient:
+        connections.prepare(url, files, 1, lambda: None, lambda _: True)
+
+
+def migrates(url: str, files: Sequence[Migration]) -> bool:
+    """Tell whether a start on a used ledger applied a file. Raises DatabaseError unless it then has the schema of these files."""
+    applied: list[str] = []
+    connections.prepare(url, files, 1, lambda: applied.append("once more"), lambda _: True)
+    connections.check_schema(url, files)
+    return bool(applied)
+
+
+@contextlib.contextmanager
+def waits_of(url: str) -> Iterator[Callable[[int], bool]]:
+    """Yield a function that tells whether a session waits for a lock."""
+    with connections.connected(url) as connection:
+        waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND pid = %s"
+        yield lambda session: bool(connections.value(connection, waiting, session))
 
 
 @contextlib.contextmanager

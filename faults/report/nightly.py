@@ -29,19 +29,21 @@ from faults.report.reports import FOLDER_VARIABLE, Report, keep_as, keep_in, mer
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-# Each takes --budget and --resume, and keeps its report, except those in SHORT, which have no long form. The longest is last.
+# Module and variant. Each takes --budget and --resume, and keeps its report, except those in SHORT, which have no long form. The
+# longest is last.
 SUITES: Final[Mapping[str, str]] = MappingProxyType(
     {
         "windows": "faults.suites.crash_points",
         "power": "faults.suites.power",
         "io_errors": "faults.suites.io_errors",
         "drills": "faults.drill",
-        "postgres_windows": "faults.suites.crash_points",
-        "postgres_drills": "faults.drill",
+        "postgres_windows": "faults.suites.crash_points --postgres",
+        "postgres_drills": "faults.drill --postgres",
         "reaching": "faults.suites.reaching",
         "bugs": "faults.suites.mutants",
         "postgres_bugs": "faults.suites.mutants",
         "model": "faults.suites.model",
+        "migrations": "faults.suites.migrations",
         "isolation": "faults.suites.isolation",
         "failover": "faults.suites.failover",
         "replicas": "faults.suites.replicas",
@@ -51,9 +53,9 @@ SUITES: Final[Mapping[str, str]] = MappingProxyType(
 )
 SHORT: Final = {
     "drills": ["all"],
-    "postgres_windows": ["--postgres"],
-    "postgres_drills": ["--postgres", "all"],
+    "postgres_drills": ["all"],
     "reaching": [],
+    "migrations": ["--budget", "nightly"],
     "bugs": ["--budget", "nightly"],
     "postgres_bugs": ["--budget", "postgres"],
 }
@@ -143,7 +145,7 @@ def run_suite(work: Work, suite: str, module: str, budget: str) -> int:
     asked = SHORT.get(suite, ["--budget", budget, "--resume", str(work.progress(suite))])
     shutil.rmtree(work.reports(suite), ignore_errors=True)  # no earlier partial report may count twice
     environment = {**os.environ, FOLDER_VARIABLE: str(work.reports(suite))}
-    with subprocess.Popen([sys.executable, "-m", module, *asked], env=environment) as process:  # noqa: S603 -- our own modules
+    with subprocess.Popen([sys.executable, "-m", *module.split(), *asked], env=environment) as process:  # noqa: S603 -- our own modules
         try:
             return process.wait()
         except KeyboardInterrupt:

@@ -47,6 +47,19 @@ COUNTED: Final = (
         ("fault of one of several replicas", "faults of one of several replicas"),
     ),
     ("postgres_windows", ("crash windows",), ("crash window on PostgreSQL", "crash windows on PostgreSQL")),
+    (
+        "postgres_windows",
+        ("deaths during recovery",),
+        ("death during recovery on PostgreSQL", "deaths during recovery on PostgreSQL"),
+    ),
+    (
+        "migrations",
+        ("processes killed", "pairs of processes"),
+        (
+            "crash or second process within a migration on PostgreSQL",
+            "crashes or second processes within a migration on PostgreSQL",
+        ),
+    ),
     ("drills", ("held",), ("drill held", "drills held")),
     ("postgres_drills", ("held",), ("drill held on PostgreSQL", "drills held on PostgreSQL")),
     ("bugs", ("caught",), ("planted bug caught", "planted bugs caught")),
