@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 LOOK_SECONDS: Final = 0.05
 PATIENCE_SECONDS: Final = 90.0
-KEEPALIVE_SECONDS: Final = 11.0  # the lock's session asks after 5 s, and gives up after three times 2 s
+KEEPALIVE_SECONDS: Final = 10.0  # the lock's session asks after 4 s, and gives up after three times 2 s
 CALL_SECONDS: Final = 0.4
 CALLS_PER_LEASE: Final = 12  # a shorter lease lasts for so many of the longest calls
 

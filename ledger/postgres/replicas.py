@@ -36,7 +36,7 @@ HELD_SECONDS: Final = FREE_SECONDS  # without an answer for so long, the lock ma
 _LIMITS: Final = Limits(lock=500, statement=1_000, idle=0)
 # The server releases the lock of a machine that is gone within seconds, and that of an idle replica never.
 _SETTINGS: Final = (
-    "SET tcp_keepalives_idle = 5; SET tcp_keepalives_interval = 2; SET tcp_keepalives_count = 3; SET idle_session_timeout = 0"
+    "SET tcp_keepalives_idle = 4; SET tcp_keepalives_interval = 2; SET tcp_keepalives_count = 3; SET idle_session_timeout = 0"
 )
 _APPLICATION: Final = "quotebot replica"  # name of the session, followed by the replica's name and the process id
 _NO_TABLE: Final = "42P01"  # nobody has begun a ledger yet
