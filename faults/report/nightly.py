@@ -39,6 +39,7 @@ SUITES: Final[Mapping[str, str]] = MappingProxyType(
         "drills": "faults.drill",
         "postgres_windows": "faults.suites.crash_points --postgres",
         "postgres_drills": "faults.drill --postgres",
+        "postgres_stories": "faults.suites.stories",
         "reaching": "faults.suites.reaching",
         "bugs": "faults.suites.mutants",
         "postgres_bugs": "faults.suites.mutants",
@@ -54,6 +55,7 @@ SUITES: Final[Mapping[str, str]] = MappingProxyType(
 SHORT: Final = {
     "drills": ["all"],
     "postgres_drills": ["all"],
+    "postgres_stories": [],
     "reaching": [],
     "migrations": ["--budget", "nightly"],
     "bugs": ["--budget", "nightly"],

@@ -62,6 +62,7 @@ COUNTED: Final = (
     ),
     ("drills", ("held",), ("drill held", "drills held")),
     ("postgres_drills", ("held",), ("drill held on PostgreSQL", "drills held on PostgreSQL")),
+    ("postgres_stories", ("held",), ("story in a browser held on PostgreSQL", "stories in a browser held on PostgreSQL")),
     ("bugs", ("caught",), ("planted bug caught", "planted bugs caught")),
     (
         "postgres bugs",

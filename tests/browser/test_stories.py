@@ -20,6 +20,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Locator, Page, expect
 
+from faults.suites.stories import ON_POSTGRES
 from ledger.clock import SystemClock
 from quotebot.app.installation import open_ledger
 from quotebot.commands.payloads import CreateQuote, SubmitQuote
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600), pytest.mark.asyncio(loop_scope="session")]
 
-ON_POSTGRES = "QUOTEBOT_STORIES_ON_POSTGRES"
 WORK_MS = 60_000  # for work of the bot: start, render, retry
 TAKEN_OVER_MS = 3 * WORK_MS  # also if it was a dead bot's: after a start of the database, 15 s pass before a bot counts as dead
 # Retries end after about a second; with the matrix as shipped they take a minute.
