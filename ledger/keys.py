@@ -99,10 +99,16 @@ def _is_plain(value: Json) -> bool:
     plain = True
     todo: list[Any] = [value]
     for item in todo:  # the list grows during iteration; a loop, because every commit waits for it
-        if type(item) in _LEAVES or isinstance(item, str):
+        kind = type(item)
+        if kind in _LEAVES or isinstance(item, str):
             continue
         if isinstance(item, int):
             plain = plain and -_WHOLE_MAX <= item <= _WHOLE_MAX
+        elif kind is dict:  # the usual types first: a test against an abstract class takes long
+            todo += item.values()
+            plain = plain and _are_ascii(item)
+        elif kind is list:
+            todo += item
         elif isinstance(item, float):
             raise TypeError(f"a float cannot be part of an identity: {item!r}; use a decimal string")
         elif isinstance(item, Mapping):

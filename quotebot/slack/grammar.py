@@ -18,20 +18,20 @@ from __future__ import annotations
 import difflib
 import re
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from quotebot.commands.payloads import CreateQuote
 from quotebot.domain.language import N_, _, grouped, localized, typed_number, typed_whole
-from quotebot.domain.pricing.commercial_terms import CommercialTerms
+from quotebot.domain.pricing.commercial_terms import USUAL, CommercialTerms
 from quotebot.domain.pricing.engine import LineRequest, PriceRequest, clipped, find_problems
-from quotebot.domain.pricing.price_requests import BILLING_FREQUENCIES, Changes, LineChange, reason_text
+from quotebot.domain.pricing.price_requests import BILLING_FREQUENCIES, ZERO, Changes, LineChange, reason_text
 from quotebot.domain.pricing.term_clauses import ALIASES, CLEARED, FIELDS, clauses, read_clause
 from quotebot.domain.texts import composed
 from quotebot.views import messages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
+    from decimal import Decimal
 
     from quotebot.domain.catalogue.catalogue import Catalogue
 
@@ -39,7 +39,6 @@ TEXT_CHARACTERS_MAX = 2_048  # of a slash command
 MESSAGE_CHARACTERS_MAX = 4_096  # of a message to the bot
 ACCOUNT_CHARACTERS_MAX = 100
 TERM_MONTHS_DEFAULT = 12
-DISCOUNT_DEFAULT = Decimal(0)
 KEYWORDS = ("term", "terms", "discount", "currency", "tax", "region", "segment", "billing", *FIELDS)
 _MISSPELT = tuple(word for word in KEYWORDS if word not in ("po", "vat"))  # a misspelling of a short one is another word
 OPTIONS_CHARACTERS_MAX = 400  # of the attributes of one item
@@ -354,7 +353,7 @@ def _request(body: str, draft: _Draft, catalogue: Catalogue) -> PriceRequest:
     for number, clause in enumerate(clauses(body)):
         _read_clause(clause, draft, number)
     term = TERM_MONTHS_DEFAULT if draft.term_months is None else draft.term_months
-    discount = DISCOUNT_DEFAULT if draft.discount_percent is None else draft.discount_percent
+    discount = ZERO if draft.discount_percent is None else draft.discount_percent
     lines = tuple(_resolved(line, catalogue) for line in draft.lines)
     request = PriceRequest(
         lines,
@@ -366,7 +365,7 @@ def _request(body: str, draft: _Draft, catalogue: Catalogue) -> PriceRequest:
         terms=draft.terms or (),
         segment=draft.segment or None,
         billing_frequency=draft.billing_frequency or BILLING_FREQUENCIES[0],
-        commercial=CommercialTerms(**draft.commercial),
+        commercial=CommercialTerms(**draft.commercial) if draft.commercial else USUAL,
     )
     for problem in find_problems(request, catalogue):
         if lines or not draft.items_seen or problem.code != "line_count":  # unreadable items are reported as such
@@ -524,7 +523,7 @@ def _read_item(item: str, draft: _Draft) -> None:
     if count is None:
         draft.problems.append(_("{item} needs a whole quantity, like 1500 or 1,500.", item=shown(item)))
         return
-    discount = Decimal(0) if own is None else typed_number(own[1])
+    discount = ZERO if own is None else typed_number(own[1])
     if discount is None:
         draft.problems.append(_no_discount(f"{own[1]}%" if own else ""))
         return
@@ -647,7 +646,7 @@ _CLAUSE_READERS: Final[Mapping[str, Callable[[str, _Draft], None]]] = {
 def _resolved(line: LineRequest, catalogue: Catalogue) -> LineRequest:
     """Return the line with the catalogue's spelling of the product, its attributes and their choices, where it knows them."""
     product = catalogue.find(line.sku)
-    if product is None:
+    if product is None or (product.sku == line.sku and not line.attributes):
         return line
     known = {attribute.name.casefold(): attribute for attribute in product.attributes}
     attributes: list[tuple[str, str]] = []

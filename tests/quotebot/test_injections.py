@@ -14,6 +14,7 @@ from quotebot.commands.payloads import ProposeQuote
 from quotebot.domain.approvals.policy import evaluate
 from quotebot.domain.extraction.model_answers import MORE, ModelLine, ModelReading, checked
 from quotebot.domain.pricing.engine import LineRequest, PriceRequest, Pricing, dated, price
+from quotebot.domain.pricing.price_requests import ZERO
 from quotebot.domain.quotes.quote import QuoteState
 from quotebot.handlers.decision import Asked
 from quotebot.handlers.extraction import creation
@@ -46,9 +47,7 @@ HONEST: dict[str, Any] = {
 def honest_price(found: Extraction) -> Pricing:
     """Return the price of the same lines, term, discount and currency when requested by a form."""
     lines = tuple(LineRequest(sku=line.sku, quantity=line.quantity) for line in found.lines)
-    request = PriceRequest(
-        lines, found.term_months or 12, found.discount_percent or grammar.DISCOUNT_DEFAULT, currency=found.currency
-    )
+    request = PriceRequest(lines, found.term_months or 12, found.discount_percent or ZERO, currency=found.currency)
     priced = price(dated(request, MORNING), RULES.ruleset)
     assert isinstance(priced, Pricing)
     return priced

@@ -106,8 +106,11 @@ _DATES: Final = ("start_date", "valid_until")
 
 def canonical_terms(terms: CommercialTerms) -> dict[str, object]:
     """Return the JSON-ready form: dates as ISO text, without None."""
-    values = {name: getattr(terms, name) for name in NAMES}
-    return {name: value.isoformat() if isinstance(value, date) else value for name, value in values.items() if value is not None}
+    return {
+        name: value.isoformat() if isinstance(value, date) else value
+        for name in NAMES
+        if (value := getattr(terms, name)) is not None
+    }
 
 
 def parse_terms(stored: Mapping[str, Any]) -> CommercialTerms:

@@ -139,8 +139,11 @@ def find_problems(request: PriceRequest, catalogue: Catalogue) -> tuple[PricingP
     if request.billing_frequency not in BILLING_FREQUENCIES:
         message = _('"{text}" is no billing frequency', text=clipped(request.billing_frequency))
         found.append(PricingProblem("billing", message, _("one of {choices}", choices=", ".join(BILLING_FREQUENCIES))))
-    agreed = commercial_terms.find_term_problems(request.commercial, request.terms, request.priced_on, request.accepted)
-    return (*found, *_term_problems(request.terms), *(PricingProblem(*problem) for problem in agreed))
+    found += _term_problems(request.terms)
+    if request.commercial is not USUAL:
+        agreed = commercial_terms.find_term_problems(request.commercial, request.terms, request.priced_on, request.accepted)
+        found += (PricingProblem(*problem) for problem in agreed)
+    return tuple(found)
 
 
 def canonical_request(request: PriceRequest) -> dict[str, object]:
@@ -251,15 +254,13 @@ def _is_currency(code: str) -> bool:
 
 
 def _discount_problems(request: PriceRequest) -> Iterator[PricingProblem]:
-    # The header is always checked; a line's default zero is not.
     asked = [("", request.discount_percent), ("", request.discount_limit_percent)]
     for line in request.lines[:LINES_MAX]:
-        if line.discount_percent is not ZERO or line.discount_limit_percent is not None:
-            asked += [(line.sku, line.discount_percent), (line.sku, line.discount_limit_percent)]
+        asked += [(line.sku, line.discount_percent), (line.sku, line.discount_limit_percent)]
     whole = N_("a discount is 0 to 100% with at most 2 decimals, not {percent}%")
     on_line = N_("a discount on {sku} is 0 to 100% with at most 2 decimals, not {percent}%")
     for sku, percent in asked:
-        if percent is not None and not _is_discount(percent):
+        if percent is not None and percent is not ZERO and not _is_discount(percent):  # nearly all are the default zero
             message = _(on_line if sku else whole, sku=clipped(sku), percent=clipped(str(percent)))
             yield PricingProblem("discount", message, _("e.g. discount {percent}%", percent=localized("12.5")), sku)
 
