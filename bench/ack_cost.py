@@ -21,6 +21,7 @@ import tempfile
 import threading
 import time
 from collections import defaultdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -43,6 +44,7 @@ from quotebot.app.clients import build_performer, connect_outside  # noqa: E402 
 from quotebot.app.installation import load_rules, open_audit, open_database  # noqa: E402 -- after the path
 from quotebot.app.slack_surface import Front, receiver_of  # noqa: E402 -- after the path
 from quotebot.app.workers import Ports  # noqa: E402 -- after the path
+from quotebot.execution.membership import Known, keep_person  # noqa: E402 -- after the path
 from quotebot.observability.logs import configure_logs  # noqa: E402 -- after the path
 from quotebot.settings import Settings  # noqa: E402 -- after the path
 from quotebot.slack import verbs  # noqa: E402 -- after the path
@@ -168,6 +170,8 @@ async def front(folder: Path) -> Any:
         signed = open_audit(settings)
         database = await open_database(settings, signed, ports.clock, bot=False, keeps_room=True, at_once=True)
         stack.push_async_callback(database.close)
+        member = Known("member", ports.clock.now_ms())  # as before any second command of a person; else Slack is asked each time
+        await database.write("bench", partial(keep_person, team_id="T0BENCH", user="U0REP", found=member))
         ledger = Ledger(database, ports.clock, signed, lease_seconds=settings.lease_seconds, pin=store.quotes.head_version)
         outside, rules = await connect_outside(stack, settings), load_rules(settings)
         performer = build_performer(settings, ledger, outside.adapters)
