@@ -297,7 +297,8 @@ def settle_effect(tx: Tx, now: int, effect: Effect, settlement: Settlement) -> R
     trouble = settlement.trouble
     guard |= {"category": trouble.category, "last_error": trouble.error, "maybe_sent": int(trouble.maybe_sent)}
     if isinstance(settlement, Retry | Uncertain):
-        deaths = effect.claims - 1 if effect.reconciling else 0  # a finished lookup says nothing about a send that crashes
+        # a finished lookup says nothing about a send that crashes, nor does an attempt without a call
+        deaths = effect.claims - 1 if effect.reconciling or not trouble.asked else 0
         guard |= {"spent": int(settlement.spent), "next_attempt_at": now + settlement.delay_ms, "claims": deaths}
     if isinstance(settlement, Fail):
         guard["code"] = trouble.code

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -59,6 +60,16 @@ async def test_of_many_effects_in_flight_at_each_crash_only_the_poison_fails(des
     assert rows.pop("Q-3") == ("failed", "poison")
     assert {state for state, _ in rows.values()} == {"delivered"}
     assert desk.value("SELECT count(*) FROM attempts WHERE effect_id = 4 AND outcome = 'died'") == POISON_CLAIMS
+
+
+@pytest.mark.parametrize("again", [Retry, Uncertain])
+async def test_effect_given_back_before_its_call_keeps_the_count_of_its_crashes(again: type[Retry | Uncertain], desk: Desk) -> None:
+    await desk.owe(crm(1))
+    for deaths in range(POISON_CLAIMS):
+        await desk.ledger.settle(await desk.claim(), again(replace(TROUBLE, asked=False), 0, spent=False))
+        assert desk.effect(1).claims == deaths
+        desk = await die(desk)
+    assert (desk.effect(1).state, desk.effect(1).category) == ("failed", "poison")
 
 
 async def test_of_many_commands_in_progress_at_each_crash_only_the_poison_fails(desk: Desk) -> None:
