@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from faults.lab.loop import LabClock
     from faults.lab.traps import Trap
     from faults.lab.wire import FarEnd
+    from ledger.database import Database
+    from ledger.ownership import Ownership
     from quotebot.settings import Settings
 
 POLL_SECONDS: Final = 3600.0  # so rare that a missed wake-up becomes visible
@@ -57,13 +59,19 @@ _INSIDE: ContextVar[Any] = ContextVar("the bot a task belongs to", default=None)
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """Dependencies of a bot: clock, far end of its wire, trap, jitter (`draw(low, high)`) and network latency."""
+    """Dependencies of a bot: clock, far end of its wire, trap, jitter (`draw(low, high)`) and network latency.
+
+    One of several on a ledger also has an `owner`, an `engine` that lets it meet the others, and short polls.
+    """
 
     clock: LabClock
     far_end: FarEnd
     trap: Trap
     draw: Callable[[float, float], float]
     latency: Callable[[], float]  # seconds in each direction: long enough for the bot to do something else meanwhile
+    owner: Ownership | None = None
+    engine: type[Database] | None = None
+    poll_seconds: float = POLL_SECONDS
 
 
 class LabBot:
@@ -129,9 +137,9 @@ class LabBot:
             draw=conditions.draw,
             database=self._open,
             outside=self._outside,
-            poll_seconds=POLL_SECONDS,
+            poll_seconds=conditions.poll_seconds,
         )
-        self.core = await start_core(self._stack, self._settings, ports, asyncio.Event())
+        self.core = await start_core(self._stack, self._settings, ports, asyncio.Event(), conditions.owner)
         identity = await identify(self.core.outside.adapters.slack)
         self.core.guard.compare(self.core.outside.adapters.slack.time_ms)
         surface = surface_of(front_of(self.core), self._settings, identity)
@@ -140,7 +148,8 @@ class LabBot:
         self._envelopes = Envelopes(app, self._ack)
 
     async def _open(self, settings: Settings, *arguments: Any, **named: Any) -> Any:
-        self._database = await open_database(settings, *arguments, engine=engine_for(settings, self._conditions.trap), **named)
+        engine = self._conditions.engine or engine_for(settings, self._conditions.trap)
+        self._database = await open_database(settings, *arguments, engine=engine, **named)
         return self._database
 
     async def _outside(self, stack: contextlib.AsyncExitStack, settings: Settings) -> Outside:

@@ -73,6 +73,10 @@ TALK: Final = ("help", "status Q-2027-0001", "status Q-1999-0001", "nwe for X: 1
 class Office:
     """One bot and its World over some days."""
 
+    late_seconds: tuple[float, ...] = (0.0, 0.1, 3.0, 600.0, 5 * HOUR)  # after which Slack delivers a request again
+    pause_seconds = (60.0, 2 * HOUR)  # of an operator's pause, between these
+    retry_seconds = (1, 30, 900)  # that an overloaded service asks for
+
     def __init__(self, settings: Settings, clock: LabClock, seed: int) -> None:
         self.settings = settings
         self.clock = clock
@@ -116,10 +120,14 @@ class Office:
             await bot.stop()
             self.tell("the bot is stopped")
 
+    def receiver(self) -> LabBot | None:
+        """Return the bot that receives the next envelope."""
+        return self.bot
+
     async def deliver(self, text: str, envelope_id: str, kind: str) -> Ack:
         """Carry an envelope to the current bot: the World's line."""
         del envelope_id
-        at, bot = self.clock.now_ms(), self.bot
+        at, bot = self.clock.now_ms(), self.receiver()
         answers: list[dict[str, Any]] = []
         if bot is not None and bot.alive:
             try:
@@ -211,7 +219,7 @@ class Office:
             return
         self.requests.append(request_id)
         if self.chance.random() < DUPLICATED:
-            await asyncio.sleep(self.chance.choice((0.0, 0.1, 3.0, 600.0, 5 * HOUR)))
+            await asyncio.sleep(self.chance.choice(self.late_seconds))
             again = self.chance.choice((request_id, self.chance.choice(self.requests)))
             times = self.chance.randint(1, 3)
             self.counts["duplicates"] += times
@@ -291,7 +299,9 @@ class Office:
         self.counts["faults"] += 1
         times = self.chance.choice((1, 1, 2, 4, 30))
         self.tell(f"{target} answers {method or 'everything'} with {effect}, {times} times")
-        self.world.weather.arm(target, effect, method=method, times=times, retry_after=self.chance.choice((1, 30, 900)), delay=12.0)
+        self.world.weather.arm(
+            target, effect, method=method, times=times, retry_after=self.chance.choice(self.retry_seconds), delay=12.0
+        )
 
     async def _pause(self) -> None:
         name = self.chance.choice(("crm", "slack.file", "pdf.render", "slack"))
@@ -299,7 +309,7 @@ class Office:
             self.counts["pauses"] += 1
             self.tell(f"an operator pauses {name}")
             await self.bot.core.ledger.pause(name, ACTOR, REASON)
-        await asyncio.sleep(self.chance.uniform(60, 2 * HOUR))
+        await asyncio.sleep(self.chance.uniform(*self.pause_seconds))
         if self.bot is not None:
             await self.bot.core.ledger.resume(name, ACTOR)
 

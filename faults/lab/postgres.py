@@ -30,12 +30,14 @@ IMPATIENT: Final = Limits(lock=30, statement=60_000, idle=0)  # a wait for the o
 SERIALIZABLE, READ_COMMITTED = "SERIALIZABLE", "READ COMMITTED"
 KEPT: Final = {"schema_migrations", "operation_arrows", "effect_arrows", "meta"}  # tables that a new ledger comes with
 # What a ledger looks like to those who use it: by keys, because ids depend on the order.
-STATE: Final = (
-    "SELECT operation_key, state, outcome, next_attempt_at, claims, attempts, category FROM operations ORDER BY 1",
-    "SELECT effect_key, state, next_attempt_at, after_id IS NULL, maybe_sent, claims, attempts, category FROM effects ORDER BY 1",
-    "SELECT source_request_id, seen FROM deliveries ORDER BY 1",
-    "SELECT name, state, cause, until_at, failures FROM gates ORDER BY 1",
-)
+STATE: Final = {
+    "operations": "operation_key, state, next_attempt_at, outcome, claims, attempts, category",
+    "effects": "effect_key, state, next_attempt_at, after_id IS NULL, maybe_sent, claims, attempts, category",
+    "deliveries": "source_request_id, seen",
+    "gates": "name, state, cause, until_at, failures",
+}
+WAITING: Final = {"reserved", "failed_retryable", "pending", "uncertain"}
+CLAIMED: Final = {"in_progress", "in_flight"}
 START_MS: Final = 1_750_000_000_000
 PATIENT: Final = Limits(lock=60_000, statement=60_000, idle=60_000)  # a trap may take long on a busy machine
 
@@ -44,12 +46,13 @@ class InlinePostgresDatabase(PostgresDatabase):
     """PostgresDatabase whose writer runs in place. `engine(trap)` returns a subclass that passes `trap`."""
 
     trap: ClassVar[Trap] = Trap()
+    limits: ClassVar[Limits] = PATIENT
 
     @classmethod
     async def open(cls, url: str, **options: Any) -> Self:
         """Open as PostgresDatabase does; the names of its statements become part of the crash points' names."""
         _WRITING.clear()
-        database = await super().open(url, **{**options, "limits": PATIENT})
+        database = await super().open(url, **{**options, "limits": cls.limits})
         session = database._writer.session  # noqa: SLF001 -- only the writer's session passes the trap
         assert isinstance(database, cls)  # noqa: S101 -- this class was opened
         assert session is not None  # noqa: S101 -- it is open
@@ -149,6 +152,25 @@ def _watched_session(trap: Trap) -> type[Session]:
     return WatchedSession
 
 
+def state_of(session: Session) -> set[tuple[Any, ...]]:
+    """Return what the ledger of a session looks like."""
+    return {
+        (table, *row)
+        for table, columns in STATE.items()
+        for row in session.run(f"SELECT {columns} FROM {table}")  # noqa: S608 -- our own names
+    }
+
+
+def is_result_of(found: set[tuple[Any, ...]], ordered: set[tuple[Any, ...]]) -> bool:
+    """Tell whether a state is the one that an order leaves, or one in which a claim took less: what it left is still due."""
+    here, there = found - ordered, ordered - found
+    return (
+        {row[:2] for row in here} == {row[:2] for row in there}
+        and all(row[0] in {"operations", "effects"} and row[2] in WAITING and row[3] is not None for row in here)
+        and all(row[2] in CLAIMED for row in there)
+    )
+
+
 class RecordingTx(PostgresTx):
     """A transaction that notes the names of its statements."""
 
@@ -238,9 +260,9 @@ class Place:
         """Delete every row."""
         self._shell.run(self._deletions)
 
-    def state(self) -> list[Any]:
+    def state(self) -> set[tuple[Any, ...]]:
         """Return what the ledger looks like."""
-        return [self._shell.run(sql) for sql in STATE]
+        return state_of(self._shell)
 
     def close(self) -> None:
         """Close the connections."""

@@ -39,7 +39,8 @@ COUNTED: Final = (
     ("model", ("steps",), ("model step", "model steps")),
     ("storm", ("kills",), ("SIGKILL of the real bot", "SIGKILLs of the real bot")),
     ("storm", ("stops",), ("SIGSTOP", "SIGSTOPs")),
-    ("isolation", ("pairs",), ("pair of transactions at SERIALIZABLE", "pairs of transactions at SERIALIZABLE")),
+    ("isolation", ("pairs ",), ("pair of transactions at SERIALIZABLE", "pairs of transactions at SERIALIZABLE")),
+    ("isolation", ("days",), ("simulated day of two bots", "simulated days of two bots")),
     ("failover", ("failovers",), ("failover of PostgreSQL", "failovers of PostgreSQL")),
     (
         "replicas",

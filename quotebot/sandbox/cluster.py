@@ -44,7 +44,13 @@ _SETTINGS: Final = {
     "timezone": "'UTC'",
 }
 # Nothing survives a power cut. What a killed server had committed is still there: the kernel has it.
-_QUICK: Final = {"fsync": "off", "full_page_writes": "off", "wal_level": "minimal", "max_wal_senders": "0"}
+_QUICK: Final = {
+    "fsync": "off",
+    "full_page_writes": "off",
+    "wal_level": "minimal",
+    "max_wal_senders": "0",
+    "max_prepared_transactions": "2",
+}
 
 
 class ClusterError(Exception):

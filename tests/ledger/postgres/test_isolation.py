@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
-from typing import TYPE_CHECKING
+import random
+from collections import Counter
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
 
+from faults.lab.loop import LabClock, VirtualLoop
+from faults.lab.meeting import Ended, Judge, Meeting, MeetingDatabase
 from faults.lab.postgres import Place
-from faults.suites.isolation import run_pairs
+from faults.suites import isolation_days
+from faults.suites.isolation import Process, judged, prepared, run_pairs
+from ledger.audit.events import Audit, Keyring
+from ledger.ledger import Ledger
+from ledger.postgres.connections import prepare
+from ledger.recovery import begin_epoch
 from tests.ledger.postgres.parts import BASE, MIGRATIONS, STATEMENTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from tests.postgres import Server
 
@@ -38,3 +50,47 @@ async def run(postgres: Server, changed: Mapping[str, str], *pairs: tuple[str, s
         place.close()
         postgres.drop(url)
     return report.violations, report.counts
+
+
+def test_a_parent_that_is_not_locked_is_found_where_the_writes_of_two_bots_meet(postgres: Server) -> None:
+    assert meet(postgres, STATEMENTS).outcome == "waits"
+    found = meet(postgres, {**STATEMENTS, "effect_by_key": BASE["effect_by_key"]})
+    assert (found.outcome, found.words) == ("refused", "execute, then settle: the result is that of no order, by effects")
+
+
+def test_what_serializable_refuses_on_a_day_of_two_bots_is_explained(postgres: Server, tmp_path: Path) -> None:
+    url = postgres.create(())
+    pairs, broken = isolation_days.live(url, 5, tmp_path, commands=8)
+    postgres.drop(url)
+    assert broken == []
+    report = judged(pairs, "")
+    assert (report.violations, report.counts["pairs independent"] > 0) == ((), True)
+
+
+def meet(postgres: Server, texts: Mapping[str, str]) -> Ended:
+    """Execute a command whose effect waits for one that another bot settles meanwhile; return how that pair ended."""
+    url, clock = postgres.create(()), LabClock()
+    prepare(url, MIGRATIONS, clock.now_ms(), lambda: None)
+    with closing(VirtualLoop(clock)) as loop:
+        pair = loop.run_until_complete(_meet(url, clock, texts))
+    postgres.drop(url)
+    return pair
+
+
+async def _meet(url: str, clock: LabClock, texts: Mapping[str, str]) -> Ended:
+    meeting = Meeting(lambda: Judge(url, texts), random.Random(1), lambda: None)  # noqa: S311 -- repeatable
+    engine: Any = type("Engine", (MeetingDatabase,), {"meeting": meeting})
+    audit, requests = Audit(frozenset(), Keyring.of(b"k" * 32)), Counter[str]()
+    processes: list[Any] = []
+    for name in ("one", "other"):
+        database = await engine.open(url, statements=texts, clock=clock, writer=name)
+        epoch = await begin_epoch(database, clock.now_ms(), role="bot", build="1.0", alone=False, replica=name)
+        drawn = random.Random(1)  # noqa: S311 -- repeatable
+        processes.append(Process(Ledger(database, clock, audit, epoch=epoch), database, drawn, requests))
+    first, other = processes
+    await prepared(first, other)
+    await asyncio.gather(first.execute(), other.deliver())
+    meeting.close()
+    for process in processes:
+        await process.database.close()
+    return meeting.pairs[-1]
