@@ -109,7 +109,7 @@ def test_only_a_play_apart_gives_each_bot_a_process_to_kill(apart: bool, tmp_pat
 
 
 @pytest.mark.skipif(find_programs() is None and os.environ.get("CI") != "true", reason="no PostgreSQL server is installed")
-@pytest.mark.takes(10)
+@pytest.mark.takes(15)
 @pytest.mark.timeout(600)
 def test_crash_with_the_ledger_in_a_database_ends_in_the_golden_state() -> None:
     done = windows("--postgres", "--sample", "2", "--recoveries", "1", "--only", "finalize", "--only", "recovery")
