@@ -32,7 +32,7 @@ KEPT: Final = {"schema_migrations", "operation_arrows", "effect_arrows", "meta"}
 # What a ledger looks like to those who use it: by keys, because ids depend on the order.
 STATE: Final = {
     "operations": "operation_key, state, next_attempt_at, outcome, claims, attempts, category",
-    "effects": "effect_key, state, next_attempt_at, after_id IS NULL, maybe_sent, claims, attempts, category",
+    "effects": "effect_key, state, next_attempt_at, supersede_key, after_id IS NULL, maybe_sent, claims, attempts, category",
     "deliveries": "source_request_id, seen",
     "gates": "name, state, cause, until_at, failures",
 }
@@ -162,13 +162,24 @@ def state_of(session: Session) -> set[tuple[Any, ...]]:
 
 
 def is_result_of(found: set[tuple[Any, ...]], ordered: set[tuple[Any, ...]]) -> bool:
-    """Tell whether a state is the one that an order leaves, or one in which a claim took less: what it left is still due."""
-    here, there = found - ordered, ordered - found
-    return (
-        {row[:2] for row in here} == {row[:2] for row in there}
-        and all(row[0] in {"operations", "effects"} and row[2] in WAITING and row[3] is not None for row in here)
-        and all(row[2] in CLAIMED for row in there)
-    )
+    """Tell whether a state is the one that an order leaves, or one that the next claims turn into it.
+
+    A claim passes over a row that is being changed: the row is still due. Two updates of one target that are enqueued at the same
+    time both wait: the claim of the older one drops it.
+    """
+    later = {row[:2]: row for row in ordered - found}
+    here = found - ordered
+    return {row[:2] for row in here} == later.keys() and all(_comes_later(row, later[row[:2]], found) for row in here)
+
+
+def _comes_later(row: tuple[Any, ...], then: tuple[Any, ...], found: set[tuple[Any, ...]]) -> bool:
+    """Tell whether a row will come to be what it is in an order."""
+    if row[0] not in {"operations", "effects"} or row[2] not in WAITING:
+        return False
+    if then[2] in CLAIMED:
+        return row[3] is not None
+    equals = (each for each in found if each[:1] == row[:1] and each != row and each[2] == "pending" and each[4] == row[4])
+    return then[2] == "superseded" and row[4] is not None and any((each[3] is None) == (row[3] is None) for each in equals)
 
 
 class RecordingTx(PostgresTx):

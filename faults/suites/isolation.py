@@ -9,8 +9,7 @@ locks leave out: one process makes a move of the ledger up to its COMMIT, the ot
 Locks that exclude each other show as a wait. What the server then refuses as a serialization failure is a pair of moves of which
 each read what the other wrote, or only pages that the other wrote, as tables are small. So the pair is made once more at READ
 COMMITTED: if the result is that of one move after the other, nothing depends on it. Otherwise a lock is missing, or `EXPLAINED`
-states why the result is right. A claim may take less than in that order, because it passes over a row that is being changed: what
-it leaves is due, and taken at the next look.
+states why the result is right. What differs only until the next claims look again is no difference (`is_result_of`).
 
 The audit is left out: the head of a chain is locked at the end of each transaction, which would hide what was decided before.
 """

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from faults.lab.loop import LabClock, VirtualLoop
 from faults.lab.meeting import Ended, Judge, Meeting, MeetingDatabase
-from faults.lab.postgres import Place
+from faults.lab.postgres import Place, is_result_of
 from faults.suites import isolation_days
 from faults.suites.isolation import Process, judged, prepared, run_pairs
 from ledger.audit.events import Audit, Keyring
@@ -50,6 +50,24 @@ async def run(postgres: Server, changed: Mapping[str, str], *pairs: tuple[str, s
         place.close()
         postgres.drop(url)
     return report.violations, report.counts
+
+
+def test_result_may_differ_from_an_order_only_by_what_the_next_claims_do() -> None:
+    def effect(key: str, state: str, due: int | None, target: str | None = None) -> tuple[Any, ...]:
+        return ("effects", key, state, due, target)
+
+    taken, left = effect("a", "in_flight", None), effect("a", "pending", 5)
+    assert is_result_of({left}, {left})
+    assert is_result_of({left}, {taken}), "a claim that took less"
+    assert not is_result_of({taken}, {left}), "a claim that took more"
+    assert not is_result_of({effect("a", "pending", None)}, {taken}), "it would never be due"
+    assert not is_result_of({effect("a", "pending", None)}, {left})
+    assert not is_result_of({left}, {taken, effect("b", "pending", 5)}), "a row is missing"
+    update, older, replaced = (
+        effect(*row, "card") for row in (("b", "pending", 5), ("a", "pending", 4), ("a", "superseded", None))
+    )
+    assert is_result_of({update, older}, {update, replaced}), "the claim of the older one drops it"
+    assert not is_result_of({update, left}, {update, effect("a", "superseded", None)}), "an effect of another target"
 
 
 def test_a_parent_that_is_not_locked_is_found_where_the_writes_of_two_bots_meet(postgres: Server) -> None:
