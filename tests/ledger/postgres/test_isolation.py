@@ -63,9 +63,8 @@ def test_result_may_differ_from_an_order_only_by_what_the_next_claims_do() -> No
     assert not is_result_of({effect("a", "pending", None)}, {taken}), "it would never be due"
     assert not is_result_of({effect("a", "pending", None)}, {left})
     assert not is_result_of({left}, {taken, effect("b", "pending", 5)}), "a row is missing"
-    update, older, replaced = (
-        effect(*row, "card") for row in (("b", "pending", 5), ("a", "pending", 4), ("a", "superseded", None))
-    )
+    update, older = effect("b", "pending", 5, "card"), effect("a", "pending", 4, "card")
+    replaced = effect("a", "superseded", None, "card")
     assert is_result_of({update, older}, {update, replaced}), "the claim of the older one drops it"
     assert not is_result_of({update, left}, {update, effect("a", "superseded", None)}), "an effect of another target"
 
