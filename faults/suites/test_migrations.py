@@ -28,7 +28,12 @@ def origins() -> Iterator[Origins]:
 @pytest.mark.takes(5)
 @pytest.mark.timeout(600)
 def test_crash_or_second_process_within_a_migration_leaves_the_schema_whole(origins: Origins) -> None:
-    trials = [trial for trial in trials_of(origins.steps, 1, 20) if trial.ledger == "used"][:3]
+    last = origins.steps["used"]
+    trials = [
+        Trial("used", 3 * last // 4, 0, KILLED),
+        Trial("used", last - 2, last // 3, KILLED),
+        Trial("used", 3 * last // 4, 0, GOES_ON),
+    ]
     report = run_trials(origins, trials, 1)
     assert report.violations == ()
     assert report.counts == {"processes killed": 2, "pairs of processes": 1}
@@ -36,9 +41,11 @@ def test_crash_or_second_process_within_a_migration_leaves_the_schema_whole(orig
 
 @pytest.mark.timeout(600)
 def test_a_file_that_two_processes_apply_is_found(origins: Origins, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = origins.steps["used"]
     monkeypatch.setattr("ledger.postgres.migrations.pending", lambda _connection, files: list(files))
-    found = run_trials(origins, [Trial("used", 40, 0, GOES_ON)], 1).violations
-    assert found[0].endswith("python -m faults.suites.migrations --trial used 40 0 'goes on'")
+    step = 3 * steps // 4  # the first file is being applied
+    found = run_trials(origins, [Trial("used", step, 0, GOES_ON)], 1).violations
+    assert found[0].endswith(f"python -m faults.suites.migrations --trial used {step} 0 'goes on'")
 
 
 def test_every_step_is_tried_with_and_without_a_second_process_under_way() -> None:
