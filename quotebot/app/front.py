@@ -265,8 +265,11 @@ class _WakeUp:
         if self._resting:
             self._untold = True
             return
-        self._wire.tell(RESERVED)
         self._resting, self._untold = True, False
+        asyncio.get_running_loop().call_soon(self._tell)  # runs when the acknowledgement is on its way
+
+    def _tell(self) -> None:
+        self._wire.tell(RESERVED)
         asyncio.get_running_loop().call_later(NUDGE_SECONDS, self._rested)
 
     def _rested(self) -> None:

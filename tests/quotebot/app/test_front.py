@@ -149,6 +149,7 @@ async def test_command_burst_wakes_the_worker_once_at_once_and_once_for_the_rest
         nudge = ingress._WakeUp(other.wire)
         for _ in range(100):
             nudge()
+        assert not other.wire._unsaid, "nothing is sent in the turn of the loop that sends the acknowledgement"
         await eventually(lambda: other.reserved == 2, "the others to be told of")
         await eventually(lambda: not nudge._resting, "the moment to be over")
         assert other.reserved == 2
