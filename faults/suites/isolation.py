@@ -27,28 +27,23 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from faults.lab import ledgers
 from faults.lab.meeting import SERIALIZATION_FAILURE, Ended
-from faults.lab.postgres import READ_COMMITTED, SERIALIZABLE, START_MS, HeldDatabase, Place, is_result_of
+from faults.lab.postgres import READ_COMMITTED, SERIALIZABLE, HeldDatabase, Place, is_result_of
 from faults.lab.setting import ram, silence
 from faults.report.reports import Report, finish, keep_as, kept_as, merged
 from faults.suites import isolation_days
-from ledger.ledger import Ledger, StaleFenceError
-from ledger.operator.actions import cancel_operation
-from ledger.records import Delivered, EffectIntent, Fail, Hold, Outcome, Request, Retry, Trouble, Uncertain
-from ledger.recovery import begin_epoch, renew_leases
+from faults.suites.isolation_moves import MOVES, Process, prepared, two_processes
+from ledger.ledger import StaleFenceError
 from quotebot.app.postgres_storage import migrations, statements
 from quotebot.sandbox.cluster import Cluster, folder_for
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
 
-    from ledger.database import Database, Tx
-    from ledger.records import Effect, Operation, Settlement
 
 SUITE: Final = "isolation"
 BUDGETS: Final = {"change": 0, "nightly": 1_000}  # random programs
@@ -56,8 +51,6 @@ DAYS: Final = {"change": 0, "nightly": 100}
 STEPS: Final = 20  # pairs of moves of one program
 CHUNK: Final = 50  # programs on one server
 CHUNK_OF_DAYS: Final = 5
-QUOTES: Final = ("Q-1", "Q-2")
-CLASSES: Final = ("slack.post", "slack.reply", "crm.create")
 READ: Final = re.compile(r"\b(?:FROM|JOIN|UPDATE)\s+(?!SET|OF)([a-z_]+)")
 WRITTEN: Final = re.compile(r"\b(?:INSERT INTO|UPDATE|DELETE FROM)\s+(?!SET|OF)([a-z_]+)")
 
@@ -66,143 +59,10 @@ EXPLAINED: Final[Mapping[frozenset[str], str]] = {
     frozenset(
         {"claim_effects"}
     ): "the limit of a family is a budget: two claims at the same time may exceed it by what one of them takes",
+    frozenset(
+        {"record_step", "take_back_lapsed"}
+    ): "a claim whose owner is just recording a step is passed over, and taken back at the next look",
 }
-
-
-class StillClock:
-    """Clock of both processes; it moves only between two steps."""
-
-    def __init__(self) -> None:
-        self.now = START_MS
-
-    def now_ms(self) -> int:
-        """Return the time."""
-        return self.now
-
-    def monotonic(self) -> float:
-        """Return the time in seconds."""
-        return self.now / 1000
-
-
-class Process:
-    """One of two processes, with what it has claimed."""
-
-    def __init__(self, ledger: Ledger, database: HeldDatabase, drawn: random.Random, requests: Counter[str]) -> None:
-        self.ledger = ledger
-        self.database = database
-        self.drawn = drawn
-        self.operations: list[Operation] = []
-        self.effects: list[Effect] = []
-        self._requests = requests  # of both processes: how many so far, by aggregate
-
-    async def reserve(self, quote: str | None = None) -> None:
-        """Reserve a new command of a quote."""
-        aggregate = quote or self.drawn.choice(QUOTES)
-        self._requests[aggregate] += 1
-        await self.ledger.reserve(_request(aggregate, self._requests[aggregate]))
-
-    async def reserve_again(self) -> None:
-        """Reserve the newest command of a quote once more, or for the first time."""
-        aggregate = self.drawn.choice(QUOTES)
-        await self.ledger.reserve(_request(aggregate, self._requests[aggregate] + self.drawn.choice((0, 1))))
-
-    async def claim(self) -> None:
-        """Claim commands."""
-        self.operations += await self.ledger.claim_operations(1)
-
-    async def execute(self) -> None:
-        """Execute a claimed command, with effects of which one waits for another, and one replaces an earlier one."""
-        if self.operations:
-            operation = self.operations.pop(0)
-            there = await self.database.read(lambda tx: tx.all("effects_of_aggregate", aggregate_id=operation.aggregate_id))
-            posts = [row["effect_key"] for row in there if row["class"] == "slack.post"]
-            await self.ledger.execute(operation, partial(_decide, operation.aggregate_id, posts[-1] if posts else None))
-
-    async def take(self) -> None:
-        """Claim effects."""
-        self.effects += await self.ledger.claim_effects(dict.fromkeys(CLASSES, 1), families={"crm": 1})
-
-    async def deliver(self) -> None:
-        """Settle a claimed effect as done."""
-        await self._settle(Delivered("ref", {}))
-
-    async def fail_for_now(self) -> None:
-        """Settle it as failed because the service is away."""
-        await self._settle(Retry(Trouble("unavailable", "away", unavailable=True), delay_ms=1000))
-
-    async def leave_uncertain(self) -> None:
-        """Settle it as uncertain."""
-        await self._settle(Uncertain(Trouble("timeout", "no answer", maybe_sent=True), delay_ms=1000))
-
-    async def fail(self) -> None:
-        """Settle it as failed for good."""
-        await self._settle(Fail(Trouble("refused", "no")))
-
-    async def refuse_login(self) -> None:
-        """Settle it as refused because of the login."""
-        await self._settle(Hold(Trouble("auth", "login refused")))
-
-    async def pause(self) -> None:
-        """Hold a family of effects."""
-        await self.ledger.pause("slack", "operator", "maintenance")
-
-    async def resume(self) -> None:
-        """Resume a family of effects."""
-        await self.ledger.resume("slack", "operator")
-
-    async def cancel(self) -> None:
-        """Cancel the newest command that waits."""
-
-        def work(tx: Tx) -> None:
-            for row in tx.all("operations_waiting", lane=self.drawn.choice(QUOTES), before=self.ledger.clock.now_ms(), limit=1):
-                cancel_operation(
-                    self.ledger,
-                    tx,
-                    row["id"],
-                    actor="operator",
-                    reason="no longer wanted",
-                    now=self.ledger.clock.now_ms(),
-                    answer=lambda _tx, _operation, _reason: ({"code": "canceled"}, ()),
-                )
-
-        await self.ledger.database.write("cancel_operation", work)
-
-    async def renew(self) -> None:
-        """Renew the leases."""
-        await renew_leases(self.ledger)
-
-    async def _settle(self, settlement: Settlement) -> None:
-        if self.effects:
-            await self.ledger.settle(self.effects.pop(0), settlement)
-
-
-def _decide(quote: str, after: str | None, tx: Tx) -> Outcome:
-    del tx
-    effects = (
-        EffectIntent("slack.post", "append", quote, quote, {"text": "card"}, supersede_key=f"card:{quote}"),
-        EffectIntent("slack.reply", "repeat_once", quote, quote, {"text": "reply"}, after=after),
-        EffectIntent("crm.create", "convergent", quote, quote, {"Name": "quote"}),
-    )
-    return Outcome("applied", {"code": "ok"}, effects)
-
-
-MOVES: Final = tuple(name for name in vars(Process) if not name.startswith("_"))
-
-
-def _request(aggregate: str, number: int) -> Request:
-    return Request(
-        source="slack_slash",
-        source_request_id=f"T01:{aggregate}:{number}",
-        action_kind="quote.submit",
-        aggregate_id=aggregate,
-        aggregate_version=1,
-        payload={"schema": 1},
-        fingerprint="submit",
-        actor="U0REP",
-        actor_type="user",
-        team_id="T01",
-        received_at=START_MS,
-    )
 
 
 async def interleave(first: Process, other: Process, moves: tuple[str, str]) -> Ended:
@@ -254,34 +114,6 @@ def _common(one: HeldDatabase, other: HeldDatabase) -> str:
         common = ", ".join(sorted(tables(reader, READ) & tables(writer, WRITTEN)))
         found.append(f"{reader.label} reads {common or 'nothing'} that {writer.label} writes")
     return "; ".join(found)
-
-
-async def two_processes(place: Place, seed: int) -> tuple[Process, Process, StillClock]:
-    """Return two processes on an empty ledger."""
-    place.empty()
-    clock, drawn, requests = StillClock(), random.Random(seed), Counter[str]()  # noqa: S311 -- repeatable
-    made = []
-    for database in place.databases:
-        port: Database = database  # type: ignore[assignment] # the part that a ledger uses
-        epoch = await begin_epoch(port, clock.now_ms(), role="bot", build="1.0", alone=False, replica=database.name)
-        made.append(Process(Ledger(port, clock, database.audit, epoch=epoch), database, drawn, requests))
-    return made[0], made[1], clock
-
-
-async def prepared(first: Process, other: Process) -> None:
-    """Bring the ledger into a state in which each move has something to do.
-
-    Each process has claimed a command of one quote and effects of the other quote.
-    """
-    for quote, process, taker in ((QUOTES[0], first, other), (QUOTES[1], other, first)):
-        await process.reserve(quote)
-        await process.claim()
-        await process.execute()
-        await taker.take()
-    for quote, process in zip(QUOTES, (first, other), strict=True):
-        await process.reserve(quote)
-        await process.reserve(quote)
-        await process.claim()
 
 
 Step = tuple[Process, Process, tuple[str, str]]

@@ -13,7 +13,8 @@ from faults.lab.loop import LabClock, VirtualLoop
 from faults.lab.meeting import Ended, Judge, Meeting, MeetingDatabase
 from faults.lab.postgres import Place, is_result_of
 from faults.suites import isolation_days
-from faults.suites.isolation import Process, judged, prepared, run_pairs
+from faults.suites.isolation import judged, run_pairs
+from faults.suites.isolation_moves import Process, prepared
 from ledger.audit.events import Audit, Keyring
 from ledger.ledger import Ledger
 from ledger.postgres.connections import prepare
