@@ -164,19 +164,34 @@ def state_of(session: Session) -> set[tuple[Any, ...]]:
 def is_result_of(found: set[tuple[Any, ...]], ordered: set[tuple[Any, ...]]) -> bool:
     """Tell whether a state is the one that an order leaves, or one that the next claims turn into it.
 
-    A claim passes over a row that is being changed: the row is still due. Two updates of one target that are enqueued at the same
-    time both wait: the claim of the older one drops it.
+    A claim passes over a row that is being changed: the row is still due, and within its limits the claim takes others in its
+    place, or gives up some that are too old. Two updates of one target that are enqueued at the same time both wait: the claim of
+    the older one drops it.
     """
     later = {row[:2]: row for row in ordered - found}
     here = found - ordered
-    return {row[:2] for row in here} == later.keys() and all(_comes_later(row, later[row[:2]], found) for row in here)
+    if {row[:2] for row in here} != later.keys():
+        return False
+    early = {row for row in here if not _comes_later(row, later[row[:2]], found)}
+    return all(_is_taken(row) and _is_due(later[row[:2]]) for row in early) and (
+        not early or any(_is_taken(later[row[:2]]) for row in here - early)
+    )
+
+
+def _is_due(row: tuple[Any, ...]) -> bool:
+    return row[0] in {"operations", "effects"} and row[2] in WAITING and row[3] is not None
+
+
+def _is_taken(row: tuple[Any, ...]) -> bool:
+    """Tell whether a claim has taken a row, or given it up as too old."""
+    return row[2] in CLAIMED or (row[2] == "failed" and row[-1] == "expired")
 
 
 def _comes_later(row: tuple[Any, ...], then: tuple[Any, ...], found: set[tuple[Any, ...]]) -> bool:
     """Tell whether a row will come to be what it is in an order."""
     if row[0] not in {"operations", "effects"} or row[2] not in WAITING:
         return False
-    if then[2] in CLAIMED:
+    if _is_taken(then):
         return row[3] is not None
     equals = (each for each in found if each[:1] == row[:1] and each != row and each[2] == "pending" and each[4] == row[4])
     return then[2] == "superseded" and row[4] is not None and any((each[3] is None) == (row[3] is None) for each in equals)

@@ -61,6 +61,11 @@ def test_result_may_differ_from_an_order_only_by_what_the_next_claims_do() -> No
     assert is_result_of({left}, {left})
     assert is_result_of({left}, {taken}), "a claim that took less"
     assert not is_result_of({taken}, {left}), "a claim that took more"
+    other, others = effect("b", "pending", 6), (effect("b", "in_flight", None), (*effect("b", "failed", None), "expired"))
+    for instead in others:
+        assert is_result_of({left, instead}, {taken, other}), "a claim that took another in its place"
+    assert not is_result_of({taken, others[0]}, {taken, other}), "it passed over nothing"
+    assert not is_result_of({left, effect("b", "failed", None)}, {taken, other}), "no claim does that"
     assert not is_result_of({effect("a", "pending", None)}, {taken}), "it would never be due"
     assert not is_result_of({effect("a", "pending", None)}, {left})
     assert not is_result_of({left}, {taken, effect("b", "pending", 5)}), "a row is missing"
