@@ -163,7 +163,7 @@ class Process:
 
     async def cancel_effect(self) -> None:
         """Cancel an effect that waits."""
-        reference = await self._letter("pending")
+        reference = await self._newest_effect("pending")
         if reference is not None:
             why: dict[str, Any] = {"actor": "operator", "reason": "typo", "now": self.ledger.clock.now_ms()}
             await self.ledger.database.write(
@@ -172,19 +172,19 @@ class Process:
 
     async def replay(self) -> None:
         """Replay a failed effect."""
-        reference = await self._letter("failed")
+        reference = await self._newest_effect("failed")
         if reference is not None:
             await self.letters.replay(reference, actor="operator", reason=None, follow=no_follow_ups)
 
     async def look(self) -> None:
         """Have an uncertain effect looked for now."""
-        reference = await self._letter("uncertain")
+        reference = await self._newest_effect("uncertain")
         if reference is not None:
             await self.letters.replay(reference, actor="operator", reason=None, follow=no_follow_ups, look_now=True)
 
     async def discard(self) -> None:
         """Discard a failed effect."""
-        reference = await self._letter("failed")
+        reference = await self._newest_effect("failed")
         if reference is not None:
             await self.letters.discard(reference, actor="operator", reason="gone", follow=no_follow_ups)
 
@@ -215,7 +215,7 @@ class Process:
         """Purge rows past their retention period."""
         await purge(self.ledger, self.ledger.clock.now_ms() + 2 * YEAR_MS, dry_run=False, between=_at_once)
 
-    async def _letter(self, *states: str) -> str | None:
+    async def _newest_effect(self, *states: str) -> str | None:
         """Return the reference of the newest effect of a quote in one of these states, or None."""
         quote = self.drawn.choice(QUOTES)
         there = await self.database.read(lambda tx: tx.all("effects_of_aggregate", aggregate_id=quote))
@@ -223,7 +223,7 @@ class Process:
         return str(max(found)) if found else None
 
     async def _resolve(self, *, delivered: bool) -> None:
-        reference = await self._letter("uncertain", "failed")
+        reference = await self._newest_effect("uncertain", "failed")
         if reference is not None:
             why: dict[str, Any] = {"actor": "operator", "reason": "I looked", "follow": no_follow_ups}
             await self.letters.resolve(reference, delivered=delivered, **why)
