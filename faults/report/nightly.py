@@ -142,12 +142,17 @@ class Work:
         fresh.replace(self.folder / "state.json")
 
 
+def command_of(work: Work, suite: str, module: str, budget: str) -> list[str]:
+    """Return the command that runs one suite; `module` may be followed by options."""
+    asked = SHORT.get(suite, ["--budget", budget, "--resume", str(work.progress(suite))])
+    return [sys.executable, "-m", *module.split(), *asked]
+
+
 def run_suite(work: Work, suite: str, module: str, budget: str) -> int:
     """Run one suite as its own process on this terminal; returns its exit status. On Ctrl-C, waits for its end."""
-    asked = SHORT.get(suite, ["--budget", budget, "--resume", str(work.progress(suite))])
     shutil.rmtree(work.reports(suite), ignore_errors=True)  # no earlier partial report may count twice
     environment = {**os.environ, FOLDER_VARIABLE: str(work.reports(suite))}
-    with subprocess.Popen([sys.executable, "-m", *module.split(), *asked], env=environment) as process:  # noqa: S603 -- our own modules
+    with subprocess.Popen(command_of(work, suite, module, budget), env=environment) as process:  # noqa: S603 -- our own modules
         try:
             return process.wait()
         except KeyboardInterrupt:

@@ -6,10 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
-from contextlib import nullcontext
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -138,22 +135,15 @@ def suites(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     return {"one_suite": "one_suite", "two_suite": "two_suite"}
 
 
-def test_suites_on_postgresql_are_asked_for_with_their_variant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[list[str]] = []
-
-    def started(command: list[str], **_: object) -> Any:
-        asked.append(command[2:])
-        return nullcontext(SimpleNamespace(wait=lambda: 0))
-
-    monkeypatch.setattr(subprocess, "Popen", started)
-    for suite in ("postgres_windows", "postgres_drills", "postgres_stories"):
-        assert nightly.run_suite(nightly.Work(tmp_path, "x"), suite, nightly.SUITES[suite], "nightly") == 0
+def test_suites_on_postgresql_are_asked_for_with_their_variant(tmp_path: Path) -> None:
+    work = nightly.Work(tmp_path, "x")
     resumed = ["--budget", "nightly", "--resume", str(tmp_path / "progress" / "postgres_windows")]
-    assert asked == [
-        ["faults.suites.crash_points", "--postgres", *resumed],
-        ["faults.drill", "--postgres", "all"],
-        ["faults.suites.stories"],
-    ]
+    for suite, asked in {
+        "postgres_windows": ["faults.suites.crash_points", "--postgres", *resumed],
+        "postgres_drills": ["faults.drill", "--postgres", "all"],
+        "postgres_stories": ["faults.suites.stories"],
+    }.items():
+        assert nightly.command_of(work, suite, nightly.SUITES[suite], "nightly") == [sys.executable, "-m", *asked]
 
 
 def test_interrupted_nightly_run_skips_finished_suites_and_then_publishes(checkout: Path, suites: dict[str, str]) -> None:

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from faults.cluster.load import request_about
 from faults.lab.postgres import START_MS
 from ledger.ledger import Ledger, no_follow_ups
 from ledger.operator.actions import cancel_effect, cancel_operation
 from ledger.operator.dead_letters import DeadLetters
-from ledger.records import Delivered, Drop, EffectIntent, Fail, Hold, Outcome, Request, Retry, Trouble, Uncertain
+from ledger.records import Delivered, Drop, EffectIntent, Fail, Hold, Outcome, Retry, Trouble, Uncertain
 from ledger.recovery import begin_epoch, give_back, renew_leases, take_back_dead, take_back_lapsed
 from ledger.retention import purge
 
 if TYPE_CHECKING:
     from faults.lab.postgres import HeldDatabase, Place
     from ledger.database import Database, Tx
-    from ledger.records import Effect, Operation, Settlement
+    from ledger.records import Effect, Operation, Request, Settlement
 
 QUOTES: Final = ("Q-1", "Q-2")
 CLASSES: Final = ("slack.post", "slack.reply", "crm.create")
@@ -247,19 +249,7 @@ MOVES: Final = tuple(name for name in vars(Process) if not name.startswith("_"))
 
 
 def _request(aggregate: str, number: int) -> Request:
-    return Request(
-        source="slack_slash",
-        source_request_id=f"T01:{aggregate}:{number}",
-        action_kind="quote.submit",
-        aggregate_id=aggregate,
-        aggregate_version=1,
-        payload={"schema": 1},
-        fingerprint="submit",
-        actor="U0REP",
-        actor_type="user",
-        team_id="T01",
-        received_at=START_MS,
-    )
+    return replace(request_about(aggregate, START_MS), source_request_id=f"T01:{aggregate}:{number}")
 
 
 async def two_processes(place: Place, seed: int) -> tuple[Process, Process, StillClock]:

@@ -96,7 +96,10 @@ class FreeLocks:
         self._since, self._was_held = {}, set()
 
     def dead(self, free: Collection[int], held: Collection[int], timeline: int, *, settled: bool) -> list[int]:
-        """Return those of the epochs with a free lock that are dead. `settled`: the server has taken writes for long enough."""
+        """Return the dead among the open epochs, whose locks are `free` or `held`.
+
+        `settled`: the server has taken writes for long enough.
+        """
         now = self._clock.monotonic()
         if timeline != self._timeline:
             self.forget()

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600), pytest.mark.asyncio(loop_scope="session")]
 
 WORK_MS = 60_000  # for work of the bot: start, render, retry
-TAKEN_OVER_MS = 3 * WORK_MS  # also if it was a dead bot's: after a start of the database, 15 s pass before a bot counts as dead
+TAKEN_OVER_MS = 3 * WORK_MS  # also if it was a dead bot's: a bot that dies with the database counts as dead 15 s after its start
 # Retries end after about a second; with the matrix as shipped they take a minute.
 QUICK_TO_GIVE_UP = '{"crm.create": {"retries": 2, "base_seconds": 0.2, "cap_seconds": 0.5}}'
 NAMELESS = """
