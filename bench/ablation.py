@@ -1,18 +1,20 @@
 """Speed mechanisms of the acknowledgement and of the worker, each switched off in turn and compared with the bot as shipped.
 
-    ./run bench ablation [--rounds 5] [--only 200/s,1000/s,burst,pdfs,large] [--without contended,switch,...] [--quick]
+    ./run bench ablation [--rounds 5] [--only 200/s,1000/s,burst,pdfs,large] [--without NAME,NAME] [--flush-ms 5] [--quick]
 
 Every variant is a bot of its own with its own ledger; all run at the same time, and one after another gets the same volley. The
 table shows the acknowledgement's p50 and p99 without a mechanism, as a multiple of the same round with all of them: 1.30 means that
 the mechanism saves 30 %. "base again" is the bot as shipped once more: its distance from 1 is the noise. The stages: 200 and 1,000
-commands per second, 300 at once, 200 per second beside PDFs being rendered, and 200 per second beside ten creations per second with
-200 lines each.
+commands per second, 300 at once, 200 per second beside PDFs being rendered, and 50 per second of which four are creations of 100
+lines that need approvals: their price and its advice take longest to compute. `--flush-ms` makes each flush of every bot take so
+much longer, as on a slow disk.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import statistics
 import sys
 import tempfile
@@ -20,15 +22,17 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-sys.path[0] = str(Path(__file__).resolve().parent.parent)  # beside this script a file named ledger.py stands in for the package
+if __name__ == "__main__":  # beside this script a file named ledger.py stands in for the package
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
-from bench.acks.children import Bot  # noqa: E402 -- after the path
-from bench.acks.slack import Slack  # noqa: E402 -- after the path
-from bench.acks.verdicts import figures  # noqa: E402 -- after the path
-from bench.acks.without import MECHANISMS  # noqa: E402 -- after the path
-from bench.lifecycle.machine import describe, disk_folder  # noqa: E402 -- after the path
-from bench.lifecycle.report import machine  # noqa: E402 -- after the path
-from quotebot.views import messages  # noqa: E402 -- after the path
+from bench.acks.children import Bot, run_and_end, slow_fsync_library
+from bench.acks.slack import Slack
+from bench.acks.verdicts import figures
+from bench.acks.without import MECHANISMS
+from bench.lifecycle.machine import describe, disk_folder
+from bench.lifecycle.report import machine
+from bench.pricing import wide_document
+from quotebot.views import messages
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,12 +41,15 @@ if TYPE_CHECKING:
 
 BASE, AGAIN, ALL = "base", "base again", "all of them"
 STAGES: Final = ("200/s", "1000/s", "burst", "pdfs", "large")
-COMMAND: Final = "new for Acme {n}: 1 pro"
-LARGE: Final = "new for Acme {n}: " + ", ".join(["1 pro"] * 200)
-LARGE_EVERY: Final = 20  # commands at 200 per second: ten large ones
+PRODUCTS: Final = wide_document(130)
+LARGE_LINES: Final = [price["sku"] for price in PRODUCTS["price_books"][0]["prices"] if price["kind"] != "percent"][:100]
+COMMAND: Final = "new for Acme {n}: 1 p0"
+LARGE: Final = "new for Acme {n}: " + ", ".join(f"{17 + number} {sku}" for number, sku in enumerate(LARGE_LINES)) + "; discount 25%"
+LARGE_RATE, LARGE_EVERY = 50.0, 12  # per second: below the rate at which the workers pause, and four of them are large
 PDFS: Final = 30
 WAIT_SECONDS: Final = 60.0
 LOOK_SECONDS: Final = 0.05
+REFUSED: Final = "SELECT count(*) FROM operations WHERE outcome = 'refused'"
 RENDERED: Final = "SELECT count(*) FROM effects WHERE class = 'pdf.render' AND state = 'delivered'"
 NEWEST: Final = f"SELECT quote_id FROM quotes ORDER BY length(quote_id) DESC, quote_id DESC LIMIT {PDFS}"  # noqa: S608 -- a number of ours
 
@@ -53,8 +60,10 @@ async def play(slack: Slack, bot: Bot, stage: str, *, quick: bool) -> list[Shot]
     if stage == "burst":
         return await slack.volley(bot.name, [COMMAND] * 300, None)
     if stage == "large":
-        commands = [LARGE if number % LARGE_EVERY == 0 else COMMAND for number in range(round(200 * seconds))]
-        shots = await slack.volley(bot.name, commands, 200.0)
+        commands = [LARGE if number % LARGE_EVERY == 0 else COMMAND for number in range(round(LARGE_RATE * seconds))]
+        shots = await slack.volley(bot.name, commands, LARGE_RATE)
+        if any(shot.text for shot in shots):  # a recorded command is acknowledged without a text
+            raise RuntimeError(f"not recorded: {next(shot.text for shot in shots if shot.text)}")
         return [shot for number, shot in enumerate(shots) if number % LARGE_EVERY]
     if stage == "pdfs":
         await render(slack, bot)
@@ -74,17 +83,29 @@ async def render(slack: Slack, bot: Bot) -> None:
         await asyncio.sleep(LOOK_SECONDS)
 
 
+def slow_flushes(folder: Path, milliseconds: float) -> dict[str, str]:
+    """Return the environment of a process whose flushes take longer."""
+    library = slow_fsync_library(folder)
+    if library is None:
+        raise SystemExit("No C compiler here: flushes cannot be slowed down. Nothing was measured.")
+    return {"LD_PRELOAD": str(library), "BENCH_FSYNC_MS": f"{milliseconds:g}"}
+
+
 async def measure(asked: argparse.Namespace, folder: Path) -> dict[tuple[str, str], list[tuple[float, float]]]:
     """Return p50 and p99 in milliseconds of each round, by stage and variant."""
     variants = [BASE, AGAIN, *asked.without, *([ALL] if len(asked.without) > 1 else [])]
     slack, found = Slack(), dict[tuple[str, str], list[tuple[float, float]]]()
+    catalog = folder / "catalog.json"
+    catalog.write_text(json.dumps(PRODUCTS), encoding="utf-8")
+    shim = slow_flushes(folder, asked.flush_ms) if asked.flush_ms else {}
     await slack.start()
     try:
         async with AsyncExitStack() as stack:
             bots = {name: Bot(slack, folder, f"bot-{place}") for place, name in enumerate(variants)}
             for name, bot in bots.items():
                 off = {BASE: (), AGAIN: (), ALL: tuple(asked.without)}.get(name, (name,))
-                await stack.enter_async_context(bot.running(without=off))
+                await stack.enter_async_context(bot.running(without=off, **shim))
+                bot.run("catalog", "import", str(catalog), "--activate")
                 await slack.volley(bot.name, [COMMAND] * 20, 20.0)  # triggers the imports and compilation of the first use
                 await bot.quiet()
             for turn in range(asked.rounds):
@@ -94,8 +115,8 @@ async def measure(asked: argparse.Namespace, folder: Path) -> dict[tuple[str, st
                         shots = await play(slack, bots[name], stage, quick=asked.quick)
                         await bots[name].quiet()
                         row = figures(shots, messages.NOTHING_RECORDED, 0.0, bots[name].problems(shots, messages.NOTHING_RECORDED))
-                        if row["problems"]:
-                            raise RuntimeError(f"{name}, {stage}: {row['problems']}")
+                        if row["problems"] or bots[name].rows(REFUSED) != [(0,)]:
+                            raise RuntimeError(f"{name}, {stage}: {row['problems'] or 'commands were refused'}")
                         found.setdefault((stage, name), []).append((row["p50_ms"], row["p99_ms"]))
                         print(f"round {turn + 1} {stage} {name}: p50 {row['p50_ms']:.2f} p99 {row['p99_ms']:.2f}", file=sys.stderr)
     finally:
@@ -133,11 +154,12 @@ def main() -> None:
         "--without", type=lambda text: text.split(","), default=list(MECHANISMS), help=f"of: {', '.join(MECHANISMS)}"
     )
     parser.add_argument("--dir", type=Path, default=disk_folder(), help="where files are made and deleted again")
+    parser.add_argument("--flush-ms", type=float, default=0.0, help="how much longer each flush takes: 5 for a slow disk")
     parser.add_argument("--quick", action="store_true", help="a look: short volleys")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="quotebot-bench-", dir=asked.dir) as place:
         header = describe(Path(place), {"journal_mode": "wal", "synchronous": "FULL"})
-        found = asyncio.run(measure(asked, Path(place)))
+        found = run_and_end(measure(asked, Path(place)))
     print("\n".join([*machine(header), "", *table(found)]))
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 sys.path[0] = str(Path(__file__).resolve().parent.parent)  # beside this script a file named ledger.py stands in for the package
 
-from bench.acks.children import BOT, Bot, app, cpu_seconds, slow_fsync_library  # noqa: E402 -- after the path
+from bench.acks.children import BOT, Bot, app, cpu_seconds, run_and_end, slow_fsync_library  # noqa: E402 -- after the path
 from bench.acks.slack import Slack  # noqa: E402 -- after the path
 from bench.acks.verdicts import SLOW_FLUSH_MS, Row, figures, judge, together  # noqa: E402 -- after the path
 from bench.lifecycle.machine import describe, disk_folder, in_memory, stolen_seconds  # noqa: E402 -- after the path
@@ -151,7 +151,7 @@ def main() -> int:
     busy = os.getloadavg()[0] > (os.cpu_count() or 1)
     with tempfile.TemporaryDirectory(prefix="quotebot-bench-", dir=asked.dir) as place:
         header = describe(Path(place), {"journal_mode": "wal", "synchronous": "FULL"})
-        table, notes = asyncio.run(_measure(asked, Path(place)))
+        table, notes = run_and_end(_measure(asked, Path(place)))
     rows = {stage: {name: together(found) for name, found in apps.items()} for stage, apps in table.items()}
     report: dict[str, Any] = {
         "header": {**header, "load_after": round(os.getloadavg()[0], 2)},

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 sys.path[0] = str(Path(__file__).resolve().parent.parent)  # beside this script a file named ledger.py stands in for the package
 
-from bench.acks.children import BOT, Bot, cpu_seconds  # noqa: E402 -- after the path
+from bench.acks.children import BOT, Bot, cpu_seconds, run_and_end  # noqa: E402 -- after the path
 from bench.acks.crowd import BLANKS, GUEST, MARKS, Crowd  # noqa: E402 -- after the path
 from bench.acks.slack import PATIENCE_SECONDS, Shot  # noqa: E402 -- after the path
 from bench.acks.verdicts import NO_VERDICT  # noqa: E402 -- after the path
@@ -268,7 +268,7 @@ def main() -> int:
     busy = os.getloadavg()[0] > (os.cpu_count() or 1)
     with tempfile.TemporaryDirectory(prefix="quotebot-bench-", dir=asked.dir) as place:
         header = describe(Path(place), {"journal_mode": "wal", "synchronous": "FULL"})
-        trial = asyncio.run(_measure(asked, Path(place)))
+        trial = run_and_end(_measure(asked, Path(place)))
     report: dict[str, Any] = {
         "header": {**header, "load_after": round(os.getloadavg()[0], 2)},
         "rows": {stage: {kind: figures(found) for kind, found in kinds.items()} for stage, kinds in trial.table.items()},

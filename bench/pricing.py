@@ -37,29 +37,32 @@ KINDS: tuple[dict[str, object], ...] = (
 )
 
 
-def wide_ruleset(count: int) -> Ruleset:
-    """Return a ruleset of `count` products that alternate among all kinds of prices, with one constraint each, taxes and a rate."""
+def wide_document(count: int) -> dict[str, Any]:
+    """Return a ruleset, as imported, of `count` products of all kinds of prices in turn, a constraint each, taxes and a rate."""
     skus = [f"p{number}" for number in range(count)]
     common = {"unit": "seat", "billing": "recurring", "cost": "1.2"}
     shares = {sku for number, sku in enumerate(skus) if number % len(KINDS) == len(KINDS) - 1}
-    return parse_ruleset(
-        {
-            "name": "wide",
-            "version": "1",
-            "currency": "USD",
-            "products": [{"sku": sku, "name": sku, "family": "services" if sku in shares else "saas", **common} for sku in skus],
-            "price_books": [
-                {
-                    "name": "list",
-                    "currency": "USD",
-                    "converts_to": ["EUR"],
-                    "prices": [{"sku": sku, **KINDS[number % len(KINDS)]} for number, sku in enumerate(skus)],
-                }
-            ],
-            "constraints": [{"kind": "max_quantity", "sku": sku, "quantity": 1000} for sku in skus],
-            "taxes": [{"region": "DE", "percent": 19}],
-        }
-    )
+    return {
+        "name": "wide",
+        "version": "1",
+        "currency": "USD",
+        "products": [{"sku": sku, "name": sku, "family": "services" if sku in shares else "saas", **common} for sku in skus],
+        "price_books": [
+            {
+                "name": "list",
+                "currency": "USD",
+                "converts_to": ["EUR"],
+                "prices": [{"sku": sku, **KINDS[number % len(KINDS)]} for number, sku in enumerate(skus)],
+            }
+        ],
+        "constraints": [{"kind": "max_quantity", "sku": sku, "quantity": 1000} for sku in skus],
+        "taxes": [{"region": "DE", "percent": 19}],
+    }
+
+
+def wide_ruleset(count: int) -> Ruleset:
+    """Return the parsed ruleset of `wide_document`."""
+    return parse_ruleset(wide_document(count))
 
 
 def wide_request(rules: Ruleset, count: int) -> PriceRequest:

@@ -5,18 +5,21 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Coroutine, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from bench.acks.slack import Shot, Slack
+
+T = TypeVar("T")
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 BOT: Final = "quotebot"
@@ -38,6 +41,13 @@ static void held(void) { usleep(1000 * atoi(getenv("BENCH_FSYNC_MS"))); }
 int fsync(int fd) { held(); return ((int (*)(int))dlsym(RTLD_NEXT, "fsync"))(fd); }
 int fdatasync(int fd) { held(); return ((int (*)(int))dlsym(RTLD_NEXT, "fdatasync"))(fd); }
 """
+
+
+def run_and_end(measuring: Coroutine[Any, Any, T]) -> T:
+    """Run a benchmark. SIGTERM ends it as SIGINT does, and with it the processes that it started."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background job ignores
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    return asyncio.run(measuring)
 
 
 def slow_fsync_library(folder: Path) -> Path | None:
@@ -122,6 +132,12 @@ class Bot:
         log = self._folder / f"{self.name}.log"
         module = ["bench.acks.without", ",".join(without)] if without else ["quotebot"]
         return child(self._slack, self.name, ["-m", *module, "run"], log, **{**settings, **environment})
+
+    def run(self, *arguments: str) -> None:
+        """Run a command of the terminal on the bot's ledger. Raises CalledProcessError if it fails."""
+        settings = {"QUOTEBOT_DATA_DIR": str(self.ledger.parent), "PYTHONPATH": str(ROOT)}
+        command = [sys.executable, "-P", "-m", "quotebot", *arguments]
+        subprocess.run(command, check=True, capture_output=True, cwd=self._folder, env={**os.environ, **settings})
 
     async def quiet(self) -> bool:
         """Wait until everything that was acknowledged is done; false if that took too long."""
