@@ -115,11 +115,6 @@ class Precedence:
         """True while more arrives than can be processed."""
         return self._clock.monotonic() - self._board[_TENTH_AT] < FLOOD_SECONDS
 
-    @property
-    def contended(self) -> bool:
-        """True if the ledger's writer should yield: an envelope is pending or one is likely. Safe to call from any thread."""
-        return self.busy or self.flooded
-
     def follow(self, board: Board) -> None:
         """Read the numbers that another process writes from now on."""
         self._board = board

@@ -7,19 +7,10 @@ from typing import Final
 
 from ledger.sqlite.engine import SqliteDatabase
 from quotebot.__main__ import main as run
-from quotebot.app import front
 from quotebot.execution import executor
 from quotebot.execution.run import NOTHING
-from quotebot.worker_loop import Precedence
-
-PYTHON_SWITCH_SECONDS: Final = 0.005
-
 
 MECHANISMS: Final[dict[str, tuple[object, str, object]]] = {  # where each is, and what replaces it
-    # The worker's batches end after 2 ms while an acknowledgement waits.
-    "contended": (Precedence, "contended", property(lambda _: False)),
-    # A thread switch interval of 50 microseconds in the acknowledging process.
-    "switch": (front, "SWITCH_SECONDS", PYTHON_SWITCH_SECONDS),
     # Prices and hashes are computed before the transaction.
     "precompute": (executor, "precompute", lambda *_: NOTHING),
     # A lone short write of the worker runs on its loop.

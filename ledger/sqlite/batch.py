@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 # Rows changed by this process. The first write after a complete checkpoint flushes twice, because SQLite restarts the WAL.
 COPY_AFTER: Final = 256
 COPY_OVERDUE: Final = 4 * COPY_AFTER  # changed rows after which a checkpoint no longer waits for an idle pause
-# Pause between checkpoints under contention, as a multiple of the last one's duration: they take at most a fiftieth of the time.
-COPY_EVERY: Final = 50
 BUSY_MS: Final = 5000  # how long a statement waits for another program's lock
 
 # The file may be damaged: it is not written again until a restart has checked it.
@@ -198,7 +196,7 @@ class BatchRunner:
         self.wal: Wal | None = None  # set where COMMIT does not flush and `flush` does
         self._committing = False
         self._patient = True
-        self.contended: Callable[[], bool] = lambda: False  # whether an urgent write waits for this batch to end
+        self.urgent_waits: Callable[[], bool] = lambda: False
         self.broken: str | None = None
         self.full_since: int | None = None
         self.commits = 0
@@ -206,8 +204,6 @@ class BatchRunner:
         self.commit_seconds = 0.0
         self.last_commit_seconds = 0.0
         self.flush_seconds = 0.0
-        # Monotonic seconds. Under contention no checkpoint starts before that, so that other writers are not blocked again.
-        self.copy_due_at = 0.0
         self.last_flush_seconds = 0.0
 
     def begin_at_once(self) -> bool:
@@ -287,14 +283,12 @@ class BatchRunner:
         if self.broken is not None:
             return
         with self._gate:
-            started, self._copied_changes = self._clock.monotonic(), self._connection.total_changes
+            self._copied_changes = self._connection.total_changes
             try:
                 self._control.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
             except sqlite3.Error as error:
                 if primary_code(error) in FATAL:
                     self.broken = f"a checkpoint failed ({error}): the file may be damaged."
-            now = self._clock.monotonic()
-            self.copy_due_at = now + COPY_EVERY * (now - started)
 
     def remake_ballast(self) -> bool:
         """Recreate the ballast if there is space; true when it exists. Called from any thread, but one at a time."""
@@ -343,7 +337,7 @@ class BatchRunner:
         for index, member in enumerate(batch):
             if index:
                 now = self._clock.monotonic()
-                hurry = not member.urgent and not batch[index - 1].urgent and (shared or self.contended())
+                hurry = not member.urgent and not batch[index - 1].urgent and (shared or self.urgent_waits())
                 if now - began >= (SHARED_SECONDS if hurry else BATCH_SECONDS):
                     return self._prepared(tx, version, ran, batch[index:])
             if not member.start():

@@ -64,7 +64,6 @@ class SqliteDatabase:
         runner: BatchRunner,
         opening: Opening,
         statements: Mapping[str, str],
-        contended: Callable[[], bool],
         *,
         at_once: bool,
     ) -> None:
@@ -87,8 +86,7 @@ class SqliteDatabase:
         self._kicked = False
         self._single_batches = LONE_AFTER  # since the last batch of several writes
         self._drained: asyncio.Future[None] | None = None  # awaited by close()
-        self._contended = contended
-        runner.contended = lambda: bool(self._urgent) or contended()  # members of the running batch have left the queue
+        runner.urgent_waits = lambda: bool(self._urgent)  # members of the running batch have left the queue
 
     @classmethod
     async def open(
@@ -103,7 +101,6 @@ class SqliteDatabase:
         ballast_bytes: int = 0,
         finish: Callable[[SqliteTx, Sequence[Any]], None] | None = None,
         before_migrating: Callable[[], None] | None = None,
-        contended: Callable[[], bool] = lambda: False,
         at_once: bool = False,
         copy_after: int = COPY_AFTER,
         binding: Binding | None = None,
@@ -116,10 +113,9 @@ class SqliteDatabase:
         are any. `before_migrating` is called once before the schema of a used ledger is changed; an exception from it prevents the
         change.
 
-        `contended` returns, on the writer's thread, whether an urgent write of another process waits for a batch to end. `at_once`
-        is for a process whose main work is writing: its loop blocks during a batch, and flushing.py flushes. The bot ignores it:
-        its thread also checkpoints, in an idle pause once it changed `copy_after` rows. `binding` records the
-        changed rows of the audited tables; `finish` is then called even if nothing was emitted.
+        `at_once` is for a process whose main work is writing: its loop blocks during a batch, and flushing.py flushes. The bot
+        ignores it: its thread also checkpoints, in an idle pause once it changed `copy_after` rows. `binding` records the changed
+        rows of the audited tables; `finish` is then called even if nothing was emitted.
 
         Raises DatabaseError when the file is not a ledger, is newer than this build, or cannot give the required durability.
         """
@@ -160,7 +156,7 @@ class SqliteDatabase:
             if isinstance(error, sqlite3.Error):
                 raise cannot_be_opened(error) from error
             raise
-        return cls(writer, reader, runner, opening, statements, contended, at_once=at_once)
+        return cls(writer, reader, runner, opening, statements, at_once=at_once)
 
     @classmethod
     async def connect(cls, path: Path, *, read_only: bool = False) -> aiosqlite.Connection:
@@ -305,7 +301,7 @@ class SqliteDatabase:
         alone = self._single_batches >= LONE_AFTER and len(self._urgent) + len(self._waiting) == 1
         if not alone or self._runner.last_commit_seconds >= QUICK_SECONDS:
             return False
-        return (self._urgent or self._waiting)[0].brief and not self._contended()
+        return (self._urgent or self._waiting)[0].brief
 
     def _hand_over(self, errand: list[Member] | QueuedCall) -> None:
         self._inbox.put(errand)
@@ -374,9 +370,7 @@ class SqliteDatabase:
     def _serve(self, connection: sqlite3.Connection) -> None:
         """Run batches until the inbox is idle: one call to the thread per burst, not per batch.
 
-        Every idle pause allows a checkpoint, if enough rows changed or other processes keep writing. Small checkpoints separate
-        from this process's batches block those processes for less time than a large one at the end of a batch. A pause in which the
-        loop ran a batch is not idle.
+        An idle pause allows a checkpoint if enough rows changed. A pause in which the loop ran a batch is not idle.
         """
         del connection
         runner, commits = self._runner, self._runner.commits
@@ -387,10 +381,7 @@ class SqliteDatabase:
                 idle, commits = runner.commits == commits, runner.commits
                 if not self._opening.checkpoints:
                     return
-                if runner.contended():
-                    if self._clock.monotonic() >= runner.copy_due_at:
-                        runner.checkpoint("PASSIVE")
-                elif runner.copy_overdue or (idle and runner.worth_copying):
+                if runner.copy_overdue or (idle and runner.worth_copying):
                     runner.checkpoint("PASSIVE")
                 elif idle:
                     return

@@ -19,7 +19,6 @@ import json
 import os
 import signal
 import socket
-import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -50,7 +49,6 @@ SILENCES: Final = 2  # ...and after so many in a row the process counts as hung
 TEND_SECONDS: Final = 60.0
 NUDGE_SECONDS: Final = 0.010  # between two RESERVED messages: each wakes the other process
 COUNTS: Final = 256  # observations per message, which must fit on a line
-SWITCH_SECONDS: Final = 0.00005  # Python's thread switch interval: the ledger's thread works when a write waits for a slow disk
 END_SECONDS: Final = 2.0  # allowed beyond the time for its last acknowledgements
 # Messages to the ingress:
 OPEN: Final = "open"  # the bot's identity; the ingress connects now
@@ -239,7 +237,6 @@ def fork_ingress(settings: Settings, watched: Callable[[Settings], contextlib.Ab
         ours.close()
         for number in (signal.SIGTERM, signal.SIGINT):  # sent to all processes of the bot; this one waits for CLOSE
             signal.signal(number, signal.SIG_IGN)
-        sys.setswitchinterval(SWITCH_SECONDS)
         with watched(settings):
             asyncio.run(_serve(settings, theirs, board))
         status = 0

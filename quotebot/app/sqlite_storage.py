@@ -118,7 +118,6 @@ class SqliteStorage:
         bot: bool,
         may_migrate: bool = True,
         keeps_room: bool | None = None,
-        contended: Callable[[], bool] = lambda: False,
         at_once: bool = False,
         copy_after: int = COPY_AFTER,
         on_migrating: Callable[[], object] = lambda: None,
@@ -127,9 +126,8 @@ class SqliteStorage:
         """Open the file with the ledger's and the domain's schema and statements; only the bot checkpoints the WAL.
 
         `keeps_room`: this process frees the disk space reserved for a full disk when it needs it; None: only a bot does.
-        `contended` returns true while another process waits for an acknowledgement; batches are short then. `at_once`: the loop's
-        own thread writes whatever need not wait. `copy_after`: number of changed rows after which a checkpoint pays. `on_migrating`
-        is called before the schema of a used ledger is changed. `engine` is that of fault tests.
+        `at_once`: the loop's own thread writes whatever need not wait. `copy_after`: number of changed rows after which a
+        checkpoint pays. `on_migrating` is called before the schema of a used ledger is changed. `engine` is that of fault tests.
         """
 
         def before_migrating() -> None:
@@ -157,7 +155,6 @@ class SqliteStorage:
             finish=finish_with(audit, bound, clock),
             binding=bound,
             before_migrating=before_migrating,
-            contended=contended,
             at_once=at_once,
             copy_after=copy_after,
         )

@@ -128,8 +128,7 @@ async def start_core(
     """
     speak(settings.language)
     audit = open_audit(settings)
-    precedence = Precedence(ports.clock)
-    database = await ports.database(settings, audit, ports.clock, bot=True, contended=lambda: precedence.contended)
+    database = await ports.database(settings, audit, ports.clock, bot=True)
     stack.push_async_callback(database.close)
     await require_tail(database, audit.keyring)
     await follow_ledger(database, settings.data_dir)
@@ -168,6 +167,7 @@ async def start_core(
     await guard.begin()
     metrics.watch_clock(lambda: guard.suspension is not None)
     leases = Leases(ledger, lambda: begin_epoch(ports.clock.now_ms()), answer=answer, follow=follow)
+    precedence = Precedence(ports.clock)
     workers = Workers(ledger, performer, directory, rules, settings, ports, metrics, precedence, sweep, guard, leases)
     if settings.ledger_url is not None:
         metrics.watch_replicas(lambda: workers.replicas, owner.is_held)

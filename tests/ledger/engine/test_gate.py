@@ -62,7 +62,7 @@ async def written_by(book: SqliteDatabase) -> int:
     return await book.write("note", lambda tx: (note("written")(tx), threading.get_ident())[1])
 
 
-async def test_uncontended_write_with_at_once_runs_on_the_event_loop_thread(path: Path, clock: ManualClock) -> None:
+async def test_write_with_at_once_runs_on_the_event_loop_thread(path: Path, clock: ManualClock) -> None:
     book = await open_book(path, clock, checkpoints=False, at_once=True)
     assert await written_by(book) == threading.get_ident()
     assert gate_holder(path) is None
@@ -222,15 +222,6 @@ async def test_after_a_slow_commit_a_brief_write_runs_on_the_thread(path: Path, 
     book._runner.last_commit_seconds = QUICK_SECONDS
     assert await briefly_written_by(book) != threading.get_ident()
     assert await briefly_written_by(book) == threading.get_ident()  # the clock did not advance in that commit
-    await book.close()
-
-
-async def test_while_acknowledgements_wait_a_brief_write_runs_on_the_thread(path: Path, clock: ManualClock) -> None:
-    contended = [True]
-    book = await open_book(path, clock, contended=lambda: contended[0])
-    assert await briefly_written_by(book) != threading.get_ident()
-    contended[0] = False
-    assert await briefly_written_by(book) == threading.get_ident()
     await book.close()
 
 

@@ -18,7 +18,7 @@ import pytest
 
 from ledger.database import DatabaseError, NotRecorded
 from ledger.migrations import Migration
-from ledger.sqlite.batch import COPY_AFTER, COPY_EVERY
+from ledger.sqlite.batch import COPY_AFTER
 from ledger.sqlite.engine import SqliteDatabase
 from ledger.sqlite.file import APPLICATION_ID
 from ledger.sqlite.locks import hold_instance_lock, instance_holder
@@ -243,41 +243,6 @@ async def test_an_idle_bot_copies_the_log_into_the_file_when_that_is_worth_it(pa
     await eventually(lambda: b"the last" in content(path), "the copy")
     assert b"note 0" in content(path)
     assert book.health.broken is None
-    await book.close()
-
-
-async def test_wal_checkpoint_under_contention_waits_fifty_times_its_own_duration(path: Path, clock: ManualClock) -> None:
-    looks, copies = [0], [0]
-
-    def contended() -> bool:
-        looks[0] += 1
-        return pressed[0]
-
-    class Control:
-        """The writer's own cursor; a checkpoint takes a second."""
-
-        def execute(self, sql: str) -> sqlite3.Cursor:
-            done: sqlite3.Cursor = control.execute(sql)
-            if "wal_checkpoint(PASSIVE)" in sql:
-                clock.advance(1000)
-                copies[0] += 1
-            return done
-
-    pressed = [True]
-    book = await SqliteDatabase.open(
-        path, statements=NOTE_STATEMENTS, migrations=(*MIGRATIONS, NOTES), clock=clock, contended=contended
-    )
-    control = book._runner._control
-    book._runner._control = Control()  # type: ignore[assignment] # all that is used of it is there
-    await book.write("note", note("soon in the file"))
-    await eventually(lambda: copies == [1], "a pause")
-    assert b"soon in the file" in content(path)
-    for milliseconds, expected in ((0, 1), (COPY_EVERY * 1000 - 1, 1), (1, 2)):
-        clock.advance(milliseconds)
-        seen = looks[0]
-        await eventually(lambda before=seen: looks[0] >= before + 3, "more pauses")  # type: ignore[misc] # bound now
-        assert copies == [expected]
-    pressed[0] = False
     await book.close()
 
 
