@@ -16,9 +16,12 @@ from typing import TYPE_CHECKING, Any, Final
 from unittest import mock
 from urllib.parse import urlsplit
 
+from ledger.clock import SystemClock
 from ledger.postgres import connections
 from ledger.postgres import migrations as postgres_migrations
 from ledger.postgres.marks import ALONE_LOCK
+from ledger.postgres.migrations import build_number
+from ledger.postgres.replicas import LockSearch, is_one_build
 from ledger.sqlite.migrations import migrate
 from quotebot.app.installation import schema_and_statements
 from quotebot.app.postgres_storage import migrations
@@ -130,7 +133,7 @@ def count_rows(url: str) -> dict[str, int]:
 
 
 def start_in_steps(url: str, files: Sequence[Migration], step: Callable[[int], None]) -> None:
-    """Do what a start does with the schema; `step` gets the number of the session before each exchange with the server.
+    """Do what the start of a bot does with the schema; `step` gets the number of the session before each exchange with the server.
 
     `step` may take long, so another process that starts waits as long for locks on tables.
     """
@@ -149,7 +152,11 @@ def start_in_steps(url: str, files: Sequence[Migration], step: Callable[[int], N
 
     patient = mock.patch.object(postgres_migrations, "LOCK_SECONDS", postgres_migrations.UNDER_WAY_SECONDS)
     with mock.patch.object(connections, "connect", connected), patient:
-        connections.prepare(url, files, 1, lambda: None, lambda _: True)
+        build = build_number(files)
+        lock = LockSearch(url, f"pid-{os.getpid()}", 0, SystemClock(), build=build).take()
+        connections.prepare(url, files, 1, lambda: None, lambda connection: is_one_build(connection, build))
+        if lock is not None:
+            lock.close()
 
 
 def migrates(url: str, files: Sequence[Migration]) -> bool:

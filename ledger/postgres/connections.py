@@ -56,7 +56,7 @@ def prepare(
 ) -> None:
     """Check the schema and bring it up to date; `on_migrating` is called before a used ledger is changed.
 
-    `alone` tells whether no other bot runs. Raises DatabaseError as the migrations do.
+    `alone` tells whether no bot of another build runs. Raises DatabaseError as the migrations do.
     """
     with connected(url) as connection:
         wait_for_migrations(connection)

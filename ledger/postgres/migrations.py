@@ -6,7 +6,8 @@ those of SQLite are, one for each engine.
 
 A file whose header says `expand` only adds: tables, indexes, and columns that are empty or have a default. Builds that do not know
 it go on working, so it may be applied while bots of an older build run. Any other file, whose header says `contract`, is applied
-only while no other bot runs, and an older build refuses the database from then on.
+only while no bot of another build runs, and an older build refuses the database from then on. Of several bots of one build that
+start together, each would apply it: one does, and the others wait.
 
 The expected schema is created in the session's temporary schema, read from the catalog and rolled back, so a role without the right
 to create anything can compare, and every version of the server describes both in the same words.
@@ -14,6 +15,7 @@ to create anything can compare, and every version of the server describes both i
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
@@ -84,6 +86,12 @@ WHERE p.pronamespace = %(schema)s::regnamespace AND NOT EXISTS (
 _REFUSES_OLD: Final = re.compile(r" t  (?:, |$)")
 
 
+def build_number(migrations: Sequence[Migration]) -> int:
+    """Return a number of 32 bits that differs between builds with different migrations."""
+    names = " ".join(f"{migration.component}/{migration.name}/{migration.sha256}" for migration in migrations)
+    return int.from_bytes(hashlib.sha256(names.encode()).digest()[:4], signed=True)
+
+
 def pending(connection: psycopg.Connection[Any], migrations: Sequence[Migration]) -> list[Migration]:
     """Return the migrations missing from the database, in order. Only reads.
 
@@ -131,7 +139,7 @@ def migrate(
 ) -> list[str]:
     """Apply the missing migrations in order, and return their names. The connection commits by itself (autocommit).
 
-    `alone` tells whether no other bot runs. Raises OlderBuildError at a file that needs that while one does.
+    `alone` tells whether no bot of another build runs. Raises OlderBuildError at a file that needs that while one does.
 
     Raises DatabaseError as `pending` does, when the database does not sort as a ledger must, and when a file cannot be applied:
     then nothing of that file is in the database.

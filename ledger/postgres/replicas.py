@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 BOT_LOCK: Final = 0x626F74  # "bot" in ASCII: the key of the bots' lock, and the first of the two keys of each replica's lock
 LEAD_LOCK: Final = 0x6C656164  # "lead"
+BUILD_LOCK: Final = 0x626C64  # "bld": the first of the two keys of the lock that the replicas of one build share
 LOOK_SECONDS: Final = 0.5
 FREE_SECONDS: Final = 2.0  # a living replica takes its lost lock again sooner
 SETTLED_SECONDS: Final = 15.0  # and its new session with a server that started or was promoted, which ended every session
@@ -46,7 +47,12 @@ _HELD: Final = (
     "SELECT objid::bigint FROM pg_catalog.pg_locks "  # noqa: S608 -- a number
     f"WHERE locktype = 'advisory' AND granted AND classid = {BOT_LOCK} AND objsubid = 2 AND {_HERE}"
 )
-_OTHERS: Final = f"SELECT count(*) FROM ({_HELD}) AS held (key) WHERE key <> hashtext(%s)::bigint & 4294967295"  # noqa: S608 -- as above
+_ONE_BUILD: Final = f"""
+SELECT bool_and(is_ours) FROM (
+  SELECT bool_or(classid = {BUILD_LOCK} AND objid::bigint = %s & 4294967295) AS is_ours FROM pg_catalog.pg_locks
+  WHERE locktype = 'advisory' AND granted AND classid IN ({BOT_LOCK}, {BUILD_LOCK}) AND objsubid = 2 AND {_HERE}
+  GROUP BY pid HAVING bool_or(classid = {BOT_LOCK})) AS replica
+"""  # noqa: S608 -- numbers
 _OPEN: Final = """
 SELECT epoch, hashtext(replica)::bigint & 4294967295, replica, extract(epoch FROM clock_timestamp()) * 1000 - seen_at
 FROM epochs WHERE role = 'bot' AND ended_at IS NULL
@@ -116,10 +122,13 @@ class FreeLocks:
 class LockSearch:
     """The attempts of one process to take the lock of a replica, or without a name the one that excludes every replica."""
 
-    def __init__(self, url: str, name: str | None, lease_ms: int, clock: Clock, timelines: Path | None = None) -> None:
-        """`timelines` is that of Address."""
+    def __init__(
+        self, url: str, name: str | None, lease_ms: int, clock: Clock, timelines: Path | None = None, *, build: int = 0
+    ) -> None:
+        """`timelines` is that of Address. `build`: the number of the replica's build (see `is_one_build`)."""
         self._address = Address(url, timelines)
         self._name = name
+        self._build = build
         self._lease_ms = lease_ms
         self._clock = clock
         self._free = FreeLocks(clock)
@@ -154,7 +163,10 @@ class LockSearch:
         if self._name is None:
             return f"SELECT pg_try_advisory_lock({BOT_LOCK})"
         name = self._name.replace("'", "''")
-        return f"SELECT pg_try_advisory_lock_shared({BOT_LOCK}) AND pg_try_advisory_lock({BOT_LOCK}, hashtext('{name}'))"
+        return (
+            f"SELECT pg_try_advisory_lock_shared({BOT_LOCK}) AND pg_try_advisory_lock_shared({BUILD_LOCK}, {self._build}) "
+            f"AND pg_try_advisory_lock({BOT_LOCK}, hashtext('{name}'))"
+        )
 
     def _may_take(self, session: Session) -> bool:
         mine = [each for each in open_epochs(session) if self._name in (None, each.replica)]
@@ -289,9 +301,12 @@ def lock_holder(url: str, name: str) -> Holder | None:
         return None if pid is None else Holder(int(pid), alive=False)
 
 
-def is_only_replica(connection: psycopg.Connection[tuple[Any, ...]], name: str) -> bool:
-    """Tell whether no replica but this one holds its lock. Raises psycopg.Error."""
-    return bool(value(connection, _OTHERS, name) == 0)
+def is_one_build(connection: psycopg.Connection[tuple[Any, ...]], build: int) -> bool:
+    """Tell whether every replica that holds its lock is of the build with this number. Raises psycopg.Error.
+
+    One of the same build has not begun to work while a migration of that build is missing: it waits for it.
+    """
+    return value(connection, _ONE_BUILD, build) is not False
 
 
 def lock_holders(url: str) -> dict[str, LockHolder]:

@@ -27,6 +27,7 @@ from ledger.postgres import connections, inspection, paces, replicas
 from ledger.postgres.clock import SKEW_MS_MAX, DatabaseClock
 from ledger.postgres.engine import PostgresDatabase
 from ledger.postgres.marks import NOTES, MarkNote, note_name
+from ledger.postgres.migrations import build_number
 from ledger.postgres.moving import MovableDatabase
 from ledger.postgres.sessions import FRONT, WRITER
 from quotebot.settings import ConfigurationError
@@ -153,7 +154,8 @@ class PostgresStorage:
         search = self._searches.get(bot)
         if search is None:
             name = self._replica if bot else None
-            search = replicas.LockSearch(self._url, name, self._lease_ms, self._clock, self._timelines)
+            build = build_number(migrations())
+            search = replicas.LockSearch(self._url, name, self._lease_ms, self._clock, self._timelines, build=build)
             self._searches[bot] = search
         lock = search.hold()
         self.is_uncertain = search.is_uncertain
@@ -203,7 +205,7 @@ class PostgresStorage:
             migrations(),
             clock.now_ms(),
             on_migrating,
-            lambda connection: may_migrate and (not bot or replicas.is_only_replica(connection, self._replica)),
+            lambda connection: may_migrate and (not bot or replicas.is_one_build(connection, build_number(migrations()))),
         )
         bound = history.binding()
         database = await engine.open(

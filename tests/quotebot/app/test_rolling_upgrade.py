@@ -28,7 +28,7 @@ from quotebot.store import quotes as store
 from tests.quotebot.parts import MATRIX, RULES, ManualClock, create_command, request_for
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
     from pathlib import Path
 
     from ledger.records import Operation, Request
@@ -91,8 +91,18 @@ class Builds:
         self.clock = ManualClock()
 
     @asynccontextmanager
-    async def bot(self, name: str, migrations: Sequence[Migration], unread: str = " ") -> AsyncIterator[Bot]:
-        """Run a bot of a build with these migrations that cannot read the kind `unread`."""
+    async def bot(
+        self,
+        name: str,
+        migrations: Sequence[Migration],
+        unread: str = " ",
+        *,
+        before_opening: Callable[[], Awaitable[object]] = lambda: asyncio.sleep(0),
+    ) -> AsyncIterator[Bot]:
+        """Run a bot of a build with these migrations that cannot read the kind `unread`.
+
+        `before_opening` is awaited when it holds its lock.
+        """
         settings = Settings(_env_file=None, data_dir=self._data_dir, ledger_url=self._url, replica_name=name)
         self._monkeypatch.setattr(postgres_storage, "migrations", lambda: migrations)
         storage, audit = storage_of(settings), open_audit(settings)
@@ -100,6 +110,7 @@ class Builds:
         assert lock is not None
         async with AsyncExitStack() as stack:
             stack.callback(lock.close)
+            await before_opening()
             database = await storage.open(audit, self.clock, bot=True)
             stack.push_async_callback(database.close)
             now = self.clock.now_ms()
@@ -196,6 +207,21 @@ async def test_older_bots_are_stopped_only_for_what_they_cannot_work_with(builds
     with pytest.raises(DatabaseError, match=r"written by a newer build \(it has quotebot.store/0991_removed.sql\)"):
         async with builds.bot("old", OLD):
             pass
+
+
+async def test_of_two_bots_that_start_with_a_removal_one_migrates_and_both_run(builds: Builds) -> None:
+    newest = (*NEW, REMOVED)
+    async with builds.bot("old", OLD) as old:
+        await old.ledger.reserve(request_for(create_command(), "1"))
+    together = asyncio.Barrier(2)
+
+    async def started(name: str) -> int:
+        async with builds.bot(name, newest, before_opening=together.wait) as bot:
+            await together.wait()
+            return len(await bot.ledger.database.read(lambda tx: tx.all("last_epochs", limit=9)))
+
+    assert [*await asyncio.gather(started("r1"), started("r2"))] == [3, 3]
+    assert builds.check(newest) == "it is of this build, its schema is unchanged"
 
 
 async def test_replicas_that_begin_a_ledger_together_all_start(builds: Builds) -> None:
