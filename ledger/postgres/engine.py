@@ -22,7 +22,7 @@ from ledger.database import DatabaseError, Health, NotRecorded, OutcomeUnknown
 from ledger.postgres.clock import SERVER_TIME, DatabaseClock
 from ledger.postgres.marks import WriterMark
 from ledger.postgres.pipeline import NamedStatement
-from ledger.postgres.sessions import READER, WRITER, Address, Limits, Session, Watchdog
+from ledger.postgres.sessions import PLAN_CHANGED, READER, WRITER, Address, Limits, Session, Watchdog
 from ledger.postgres.transactions import PostgresTx
 from ledger.postgres.writer import BOUND_ROWS, BatchWriter, QueuedWrite
 from ledger.writes import MAX_BATCH, MAX_WAITING, Deadlines, Ran, deliver, tell
@@ -172,7 +172,7 @@ class PostgresDatabase:
             self._deadlines.forget(member)
 
     async def read(self, work: Callable[[PostgresTx], T]) -> T:
-        """Run `work` in one snapshot, on the session that only reads. It runs again if the session is lost."""
+        """Run `work` in one snapshot, on the session that only reads. It runs again if the session became useless."""
         self._watchdog.start()
         return await self._reader.read(work)
 
@@ -315,11 +315,13 @@ class SnapshotReader:
                 try:
                     found = work(tx)
                 finally:
+                    session.pipeline.drop()  # asked for and never read
                     if not session.lost:
                         session.run("ROLLBACK")
                 tx.require_session()
             except (psycopg.Error, DatabaseError) as error:
-                if session is not None and not session.lost:
+                stale = isinstance(error, psycopg.Error) and error.sqlstate == PLAN_CHANGED
+                if session is not None and not (session.lost or stale):
                     raise
                 if self.session is not None:
                     self.session.close()

@@ -29,7 +29,7 @@ _WITHOUT_ROWS: Final = re.compile(r"\s*(INSERT|UPDATE|DELETE)\b")
 class NamedStatement:
     """A named statement as the server takes it: `$1` in place of the first `:name`. `names` is in order of first appearance."""
 
-    __slots__ = ("columns", "has_rows", "names", "sql")
+    __slots__ = ("has_rows", "names", "sql")
 
     def __init__(self, text: str) -> None:
         names: dict[str, int] = {}
@@ -43,7 +43,6 @@ class NamedStatement:
         self.sql = _PARTS.sub(convert, text)
         self.names = tuple(names)
         self.has_rows = _WITHOUT_ROWS.match(self.sql) is None or "RETURNING" in self.sql
-        self.columns: dict[str, int] | None = None  # known after its first run
 
     def ordered(self, row: Mapping[str, object] | tuple[object, ...]) -> Sequence[object]:
         """Return the values of the parameters in the order of their names. A tuple is in this order."""
@@ -74,6 +73,7 @@ class Pipeline:
         self._connection = connection
         self._queue: list[_Queued] = []
         self._prepared: dict[NamedStatement, bytes] = {}
+        self._columns: dict[NamedStatement, dict[str, int]] = {}  # a later session may find more columns
         self._transformer = Transformer(connection)
         self.owner: object = None
         self.culprit: object = None
@@ -138,6 +138,14 @@ class Pipeline:
             pgconn.exit_pipeline_mode()
         if failure is not None:
             raise failure
+
+    def columns(self, statement: NamedStatement, result: PGresult) -> dict[str, int]:
+        """Return the places of the columns of a statement by name, given one of its results."""
+        columns = self._columns.get(statement)
+        if columns is None:
+            names = [result.fname(place) or b"" for place in range(result.nfields)]
+            columns = self._columns[statement] = {name.decode(): place for place, name in enumerate(names)}
+        return columns
 
     def rows(self, result: PGresult) -> list[tuple[Any, ...]]:
         """Return the rows of a result."""

@@ -38,8 +38,9 @@ PREPARED_MAX: Final = 1000
 _POSITION: Final = (
     "SELECT (SELECT system_identifier::text FROM pg_control_system()), substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8)"
 )
-# The session is of no use any more, though the server may be: it was demoted, or a statement's result type changed since.
-STALE: Final = frozenset({"25006", "0A000"})
+PLAN_CHANGED: Final = "0A000"  # a prepared statement has other columns than before
+# The session is of no use any more, though the server may be: it was demoted, or a migration changed a table.
+STALE: Final = frozenset({"25006", PLAN_CHANGED})
 # Dead peers are noticed within seconds; ignored on a socket of the machine itself.
 _NETWORK: Final = {"keepalives_idle": 2, "keepalives_interval": 1, "keepalives_count": 2, "tcp_user_timeout": 2000}
 _SETTINGS: Final = {

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import psycopg
 
 from ledger.database import DatabaseError, MissingRow
+from ledger.postgres.sessions import PLAN_CHANGED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -139,11 +140,9 @@ class PostgresTx:
             self.send()
         result = answer.result
         assert result is not None  # noqa: S101 -- sent
-        columns = statement.columns
-        if columns is None:
-            names = [result.fname(place) or b"" for place in range(result.nfields)]
-            columns = statement.columns = {name.decode(): place for place, name in enumerate(names)}
-        return [Record(columns, row) for row in self._session.pipeline.rows(result)]
+        pipeline = self._session.pipeline
+        columns = pipeline.columns(statement, result)
+        return [Record(columns, row) for row in pipeline.rows(result)]
 
     def emit(self, event: object, /) -> None:
         """Pass an item to the database's `finish`; it is dropped when this work is rolled back. Raises DatabaseError in a read."""
@@ -153,7 +152,7 @@ class PostgresTx:
 
     def require_session(self) -> None:
         """Raise the error that ended the session if the work handled it, as a verification does with rows that cannot be read."""
-        if self.trouble is not None and self._session.lost:
+        if self.trouble is not None and (self._session.lost or self.trouble.sqlstate == PLAN_CHANGED):
             raise self.trouble
 
 
