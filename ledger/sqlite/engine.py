@@ -107,11 +107,11 @@ class SqliteDatabase:
     ) -> SqliteDatabase:
         """Open or create the ledger at `path` and bring its schema up to date.
 
-        `checkpoints` is false for every process but the bot: a WAL has one checkpoint owner. `may_migrate` is false beside a
-        running bot: a ledger older than this build is then refused instead of changed. `ballast_bytes` of disk space are reserved
-        for a full disk. `finish` is called once per commit, inside its transaction, with the items its members emitted, if there
-        are any. `before_migrating` is called once before the schema of a used ledger is changed; an exception from it prevents the
-        change.
+        `checkpoints` is false for every process but the bot: the others checkpoint only a WAL that has become large. `may_migrate`
+        is false beside a running bot: a ledger older than this build is then refused instead of changed. `ballast_bytes` of disk
+        space are reserved for a full disk. `finish` is called once per commit, inside its transaction, with the items its members
+        emitted, if there are any. `before_migrating` is called once before the schema of a used ledger is changed; an exception
+        from it prevents the change.
 
         `at_once` is for a process whose main work is writing: its loop blocks during a batch, and flushing.py flushes. The bot
         ignores it: its thread also checkpoints, in an idle pause once it changed `copy_after` rows. `binding` records the changed

@@ -30,6 +30,7 @@ APPLICATION_ID: Final = 0x51424F54  # "QBOT": `file` shows it, and any other dat
 CACHED_STATEMENTS: Final = 512  # more than there are named statements: none is compiled twice
 # WAL size at which a commit also checkpoints, if the writer had no idle pause before: every writer waits for both.
 WAL_PAGES: Final = 4000
+WAL_PAGES_BESIDE: Final = 4 * WAL_PAGES  # the same in every other process: the bot has changed nothing for long, or is stopped
 PRAGMAS: Final = {  # set, then read back
     "journal_mode": "wal",
     "synchronous": 2,  # FULL; NORMAL loses acknowledged commits in a power cut
@@ -164,7 +165,7 @@ def _prepare(connection: sqlite3.Connection, opening: Opening) -> None:
     is_new = opening.check(connection)
     for name, value in PRAGMAS.items():
         connection.execute(f"PRAGMA {name} = {value}")
-    connection.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES if opening.checkpoints else 0:d}")
+    connection.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES if opening.checkpoints else WAL_PAGES_BESIDE:d}")
     found = {name: connection.execute(f"PRAGMA {name}").fetchone()[0] for name in PRAGMAS}
     if found != PRAGMAS:
         wrong = ", ".join(f"{name}={found[name]} instead of {value}" for name, value in PRAGMAS.items() if found[name] != value)

@@ -18,6 +18,7 @@ import pytest
 
 from ledger.database import DatabaseError, NotRecorded
 from ledger.migrations import Migration
+from ledger.sqlite import file
 from ledger.sqlite.batch import COPY_AFTER
 from ledger.sqlite.engine import SqliteDatabase
 from ledger.sqlite.file import APPLICATION_ID
@@ -244,6 +245,31 @@ async def test_an_idle_bot_copies_the_log_into_the_file_when_that_is_worth_it(pa
     assert b"note 0" in content(path)
     assert book.health.broken is None
     await book.close()
+
+
+async def test_another_process_bounds_the_log_while_the_bot_changes_nothing(
+    path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Commands that wait in one lane give the bot nothing to write, and an empty commit copies nothing."""
+    monkeypatch.setattr(file, "WAL_PAGES_BESIDE", 64)
+    bot = await open_notebook(path, clock)
+    front = await SqliteDatabase.open(
+        path, statements=NOTE_STATEMENTS, migrations=(*MIGRATIONS, NOTES), clock=clock, checkpoints=False, at_once=True
+    )
+    reader = open_shell(path)
+    reader.execute("BEGIN")
+    assert notes(reader) == []
+    sizes = []
+    for number in range(200):
+        await front.write("reserve", note(f"{number}" * 4096))
+        await bot.write("claim", lambda tx: bool(tx.all("notes")), brief=True)
+        sizes.append(bot.health.wal_bytes)
+        if number == 50:
+            reader.close()
+    await front.close()
+    await bot.close()
+    assert sizes[50] > sizes[0]  # what a reader still needs stays
+    assert sizes[-1] == sizes[52]
 
 
 @pytest.mark.parametrize("checkpoints", [True, False], ids=["the bot", "a command"])
