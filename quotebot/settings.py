@@ -7,6 +7,7 @@ docs/configuration.md.
 from __future__ import annotations
 
 import json
+import os
 import re
 from decimal import Decimal
 from ipaddress import ip_address
@@ -589,8 +590,8 @@ def _salesforce_problems(given: Mapping[str, object]) -> list[str]:
         problems.append("SALESFORCE_INSTANCE_URL must be an https address, such as https://acme.my.salesforce.com")
     elif url and _address_problem(str(url)):
         problems.append(f"SALESFORCE_INSTANCE_URL: {_address_problem(str(url))}")
-    if ca_file and not Path(str(ca_file)).is_file():
-        problems.append(f"SALESFORCE_CA_FILE names no file: {ca_file}")
+    if ca_file and not (os.access(str(ca_file), os.R_OK) and Path(str(ca_file)).is_file()):
+        problems.append(f"SALESFORCE_CA_FILE names no file that this user can read: {ca_file}")
     return problems
 
 

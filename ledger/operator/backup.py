@@ -235,6 +235,13 @@ def back_up(source: Source, folder: Path, now_ms: int, *, disk: Disk | None = No
             partial = folder / f"{name}.db{PARTIAL}"
             try:
                 backup = _made(source, partial, folder / f"{name}.db", now_ms, disk, progress)
+            except NotWholeError as error:
+                disk.remove(partial)
+                raise BackupError(
+                    f"No backup was made, because the copy is not whole: {error.why}. The ledger is as it was, and earlier backups "
+                    "are untouched. Keep a copy of the whole data folder, and see whether the ledger itself is whole: "
+                    "quotebot ledger verify."
+                ) from error
             except BaseException:
                 disk.remove(partial)
                 raise

@@ -98,7 +98,8 @@ class Opening:
 def cannot_be_opened(error: sqlite3.Error | OSError) -> DatabaseError:
     """Return the error for a disk that prevents opening."""
     return DatabaseError(
-        f"The ledger cannot be opened ({error}). No command was touched. Look at the disk: is it full, read-only or failing?"
+        f"The ledger cannot be opened ({error}). No command was touched. Look at the disk: is it full, read-only or failing? "
+        "And do its files belong to the bot's user?"
     )
 
 

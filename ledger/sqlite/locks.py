@@ -12,12 +12,12 @@ import fcntl
 import os
 import stat
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ledger.ownership import SoleOwner
 
 if TYPE_CHECKING:
-    from pathlib import Path
     from types import TracebackType
 
 _NAME_BYTES: Final = 64
@@ -161,6 +161,26 @@ def instance_holder(path: Path) -> int | None:
         return int(_instance_path(path).read_text("ascii"))
     except (FileNotFoundError, ValueError):
         return None
+
+
+def has_instance_lock_open(path: Path, pid: int) -> bool:
+    """Tell whether a living process has the lock's file open, as its holder has. After a reboot any program may have its pid.
+
+    True if it cannot be known: the process is another user's, the lock's file was removed, or the system has no `/proc`.
+    """
+    try:
+        lock = _instance_path(path).stat()
+        opened = list(Path("/proc", str(pid), "fd").iterdir())
+    except OSError:
+        return True
+    return any(_is_file(each, lock) for each in opened)
+
+
+def _is_file(path: Path, wanted: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(path.stat(), wanted)
+    except OSError:  # closed meanwhile
+        return False
 
 
 def _inode(path: str) -> int | None:

@@ -283,8 +283,13 @@ async def instance_lock(
     if lock is None and stop is None:
         last = storage.holder()
         holder = "its lock file was removed" if last is None else f"process {last.pid}"
+        place = f"{storage.place} ({holder})"
+        if not bot:  # a command of the terminal
+            raise LedgerInUseError(
+                f"The ledger is in use: {place}. Nothing was done. Stop the bot or the command that uses it first."
+            )
         raise LedgerInUseError(
-            f"Another bot is running on {storage.place} ({holder}). "
+            f"Another bot is running on {place}. "
             "This one did nothing. "
             "Stop the other, choose another data folder, or start this one with --standby: it then waits for its turn."
         )

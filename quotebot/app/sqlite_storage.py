@@ -28,7 +28,7 @@ from ledger.sqlite.connections import ReadOnlyFile, check_integrity, damage, ope
 from ledger.sqlite.disk import Disk
 from ledger.sqlite.engine import SqliteDatabase
 from ledger.sqlite.file import APPLICATION_ID, PRAGMAS, cannot_be_opened
-from ledger.sqlite.locks import InstanceLock, hold_instance_lock, instance_holder
+from ledger.sqlite.locks import InstanceLock, has_instance_lock_open, hold_instance_lock, instance_holder
 from ledger.sqlite.migrations import pending, require_schema, schema_differences
 from ledger.sqlite.moving import MovableFile
 from quotebot import __version__
@@ -97,8 +97,8 @@ class SqliteStorage:
         except ProcessLookupError:
             return Holder(pid, alive=False)
         except PermissionError:  # it is alive and belongs to another user
-            pass
-        return Holder(pid, alive=True)
+            return Holder(pid, alive=True)
+        return Holder(pid, alive=has_instance_lock_open(self.path, pid))
 
     def lock_holders(self) -> dict[str, LockHolder]:
         """Return the process that holds the bot's lock, by the name of the only replica."""
@@ -216,13 +216,15 @@ class SqliteStorage:
                 changed = schema_differences(connection, self._migrations)
         except sqlite3.DatabaseError as error:
             raise DatabaseError(str(error)) from error
-        if mode != PRAGMAS["journal_mode"]:
+        writable = os.access(self.path.parent, os.W_OK)  # elsewhere SQLite does not report the file's mode
+        if writable and mode != PRAGMAS["journal_mode"]:
             raise DatabaseError(f"its journal mode is {mode} instead of {PRAGMAS['journal_mode']}: commits would not be safe")
         if changed:
             raise DatabaseError(SchemaChangedError(changed).named)
         if missing:
             raise OlderBuildError(f"{len(missing)} changes of this build are not in it yet; the next start of the bot makes them")
-        return f"it is of this build, its schema is unchanged, in journal mode {mode}"
+        how = f"in journal mode {mode}" if writable else "in a folder that this user cannot write"
+        return f"it is of this build, its schema is unchanged, {how}"
 
     def clock(self, *, bot: bool = False) -> Clock:
         """Return a clock for a process that opens the ledger."""

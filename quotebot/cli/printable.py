@@ -90,5 +90,5 @@ def _known_secrets() -> tuple[str, ...]:
 
     try:
         return load_settings().secrets
-    except ConfigurationError:
+    except (ConfigurationError, OSError):
         return ()

@@ -108,7 +108,14 @@ def _ended(arguments: Sequence[str] | None) -> int:
 
 
 def _disk_status(error: OSError) -> int:
-    """Report a full disk under the output; any other system error goes to `_status_of`."""
+    """Report a full disk under the output, and what this user may not open; any other system error goes to `_status_of`."""
+    if isinstance(error, PermissionError) and error.filename is not None:
+        folder, _, _ = str(error.filename).rpartition("/")
+        place = error.filename if os.access(folder or "/", os.X_OK) else folder
+        return exits.complain(
+            f"This user may not open {place}. Run the command as the bot's user, or give that user what it lacks (chown).",
+            exits.UNAVAILABLE,
+        )
     if error.errno not in (errno.ENOSPC, errno.EDQUOT):
         return _status_of(error)
     with contextlib.suppress(OSError):

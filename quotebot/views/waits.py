@@ -267,9 +267,9 @@ _DETAILS: Final = {
     "discarded": N_("Discarded: it will not be sent."),
     "delivered": N_("Marked as delivered: what waited for it goes on."),
     "sent_again": N_("Queued to be sent again, without looking for it first."),
-    "cancelled": N_("Cancelled: it will not be sent."),
+    "cancelled": N_("Canceled: it will not be sent."),
     "cancelled_after_attempt": N_(
-        "Cancelled: it will not be sent. An earlier attempt may have reached the other side all the same."
+        "Canceled: it will not be sent. An earlier attempt may have reached the other side all the same."
     ),
     "looked_for": N_("It is looked for now, and sent again only if it is not there."),
     "tried": N_("It is tried again now, under the same key: what is there already is not done twice."),
@@ -293,7 +293,7 @@ _DETAILS: Final = {
 
 _COMMAND_DETAILS: Final = {
     "discarded": N_("Discarded: it will not be executed."),
-    "cancelled": N_("Cancelled: it will not be executed."),
+    "cancelled": N_("Canceled: it will not be executed."),
 }
 
 _STATES: Final = {
@@ -315,7 +315,7 @@ _TOO_LATE: Final = {
     "in_progress": N_("It is being executed right now: it is too late to cancel it."),
     "completed": N_("It is done already."),
     "failed_terminal": N_("It is a dead letter: close it with quotebot dead discard."),
-    "discarded": N_("It was cancelled or discarded before."),
+    "discarded": N_("It was canceled or discarded before."),
     "in_flight": N_("It is being sent right now: it is too late to cancel it."),
     "uncertain": N_("It may have been done already: end the doubt with quotebot dead resolve {id}."),
     "delivered": N_("It was delivered already."),

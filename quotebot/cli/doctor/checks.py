@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic import SecretStr
 
-from adapters.failures import AdapterError
+from adapters.failures import UNAVAILABLE, AdapterError, Failure
 from adapters.pdf.renderer import PdfRenderer, QuoteDocument
 from ledger.database import DatabaseError
 from quotebot.app.document_folder import load_seller
@@ -88,6 +88,13 @@ class State(StrEnum):
     UNKNOWN = "unknown"  # the check could not run
 
 
+OUTAGES: Final = UNAVAILABLE | {Failure.THROTTLED}
+OUTAGE_FIX: Final = (
+    "Change no login: it was not refused. The other side is down, busy or out of reach; effects are retried, and what exhausts its "
+    "retries is a dead letter to replay. If it lasts, see that the address is right and this machine reaches it (firewall, DNS)."
+)
+FORBIDDEN_FIX: Final = "Run the command as the bot's user, or give that user what belongs to another (chown)."
+UNAVAILABLE_STATUS: Final = 69
 TROUBLES: Final = frozenset({State.WARNING, State.ERROR, State.UNKNOWN})
 
 
@@ -108,10 +115,14 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """Finding of a check. `bad` marks a problem of the check's severity; None means that the check does not apply."""
+    """Finding of a check. `bad` marks a problem of the check's severity; None means that the check does not apply.
+
+    `outage` marks a problem of the other side, which no setting mends.
+    """
 
     bad: bool | None
     words: str
+    outage: bool = False
 
 
 Look = Callable[[Site], Awaitable[Seen]]
@@ -155,6 +166,11 @@ def nothing(words: str) -> Seen:
     return Seen(bad=None, words=words)
 
 
+def failed(error: AdapterError, words: str) -> Seen:
+    """Return the finding of a failed call: an outage, unless the service refused us."""
+    return Seen(bad=True, words=words, outage=error.failure in OUTAGES)
+
+
 async def examine(
     site: Site, checks: Iterable[Check], *, offline: bool = False, seconds_max: float = SECONDS_MAX
 ) -> Sequence[Result]:
@@ -177,8 +193,13 @@ async def _run(site: Site, check: Check, *, offline: bool, seconds_max: float) -
             seen = await check.look(site)
     except TimeoutError:
         return Result(check, State.UNKNOWN, f"it could not be finished within {seconds_max:g} s")
+    except PermissionError as error:
+        as_bot = replace(check, fix=FORBIDDEN_FIX, exit_status=UNAVAILABLE_STATUS)
+        return Result(as_bot, State.UNKNOWN, _words(site, f"it could not be run ({error})"))
     except Exception as error:  # noqa: BLE001 -- the other checks are still useful after any error
         return Result(check, State.UNKNOWN, _words(site, f"it could not be run ({type(error).__name__}: {error})"))
+    if seen.outage:
+        check = replace(check, fix=OUTAGE_FIX, exit_status=UNAVAILABLE_STATUS)
     state = State.SKIPPED if seen.bad is None else check.severity if seen.bad else State.OK
     return Result(check, state, _words(site, seen.words))
 
@@ -293,7 +314,7 @@ async def bot(site: Site) -> Seen:
     if holder is None:
         return nothing("no bot ever ran here")
     if not holder.alive:
-        return nothing(f"no bot is running (the last was process {holder.pid})")
+        return bad(f"no bot is running (the last was process {holder.pid})")
     return fine(f"process {holder.pid} took the bot's lock last and is alive")
 
 

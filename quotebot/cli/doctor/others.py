@@ -14,15 +14,13 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-import aiohttp
-from slack_sdk.errors import SlackApiError
-
 from adapters.failures import AdapterError
 from adapters.http import closed_session
 from adapters.salesforce.describe import MappingFinding, findings, objects_of
 from adapters.salesforce.transport import make_session
+from adapters.slack.api import translated
 from quotebot.app.clients import connect_model, connect_salesforce, web_client
-from quotebot.cli.doctor.checks import Seen, Site, bad, fine, nothing
+from quotebot.cli.doctor.checks import OUTAGES, Seen, Site, bad, failed, fine, nothing
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -62,19 +60,21 @@ OPTIONAL_SCOPES: Final = {
 }
 NOT_CONFIGURED: Final = "it is not configured"
 Question = Callable[[Site], Awaitable[Any]]
-_NO_WAY: Final = (aiohttp.ClientError, OSError)
+_NO_WAY: Final = ("network", "timeout")  # codes of a call without an answer
 
 
 async def reachable(site: Site) -> Seen:
     """Call Slack's Web API without a token."""
     host = urlsplit(str(site.settings.slack_api_url)).netloc
     try:
-        async with _client(site) as client:
-            await client.api_test()
-    except SlackApiError as error:
-        return fine(f"{host} answers ({_code(error)})")
-    except _NO_WAY as error:
-        return bad(f"{host} cannot be reached ({_why(error)})")
+        with translated("api.test"):
+            async with _client(site) as client:
+                await client.api_test()
+    except AdapterError as error:
+        if error.code in _NO_WAY:
+            return bad(f"{host} cannot be reached ({_why(error.__cause__)})")
+        words = f"{host} answers ({error.code})"
+        return failed(error, words) if error.failure in OUTAGES else fine(words)
     return fine(f"{host} answers")
 
 
@@ -167,7 +167,7 @@ async def crm_login(site: Site) -> Seen:
     try:
         found = await crm_findings(site.settings)
     except AdapterError as error:
-        return bad(str(error))
+        return failed(error, str(error))
     return nothing("Salesforce is not configured: its writes wait, paused") if found is None else fine("it lets us in")
 
 
@@ -216,7 +216,7 @@ async def model(site: Site) -> Seen:
         try:
             listed = await connected.llm.models()
         except AdapterError as error:
-            return bad(f"{host}: {error}")
+            return failed(error, f"{host}: {error}")
         return fine(f"{host} has {name}") if name in listed else bad(f"{host} lets us in and does not list {name}")
 
 
@@ -239,11 +239,16 @@ async def _ask(
     if token is None:
         return nothing(NOT_CONFIGURED)
     try:
-        return read(await question(site))
-    except SlackApiError as error:
-        return refused(f"Slack refused it ({_code(error)})")
-    except _NO_WAY:
-        return nothing("Slack cannot be reached")
+        with translated("the check"):
+            answer = await question(site)
+    except AdapterError as error:
+        if error.code in _NO_WAY:
+            return nothing("Slack cannot be reached")
+        if error.failure not in OUTAGES:
+            return refused(f"Slack refused it ({error.code})")
+        words = f"Slack is down or busy ({error.code})"
+        return failed(error, words) if refused is bad else nothing(words)
+    return read(answer)
 
 
 @contextlib.asynccontextmanager
@@ -270,10 +275,6 @@ def _header(answer: Any, name: str) -> str | None:
     return found[0] if isinstance(found, list) else found
 
 
-def _why(error: Exception) -> str:
+def _why(error: BaseException | None) -> str:
     """Return the system's words for a failed connection."""
     return getattr(error, "strerror", None) or "the connection failed"
-
-
-def _code(error: SlackApiError) -> str:
-    return str(error.response.get("error", "no code"))

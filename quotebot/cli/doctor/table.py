@@ -470,7 +470,7 @@ async def doctor(
     try:
         results = await examine(Site(load_settings(assignments(set_))), chosen, offline=offline)
     except ConfigurationError as error:  # without settings no other check can run
-        results = [Result(SETTINGS, State.ERROR, "; ".join(str(error).splitlines()[:-1]))]
+        results = [Result(SETTINGS, State.ERROR, "; ".join(line.removeprefix("- ") for line in str(error).splitlines()[1:-1]))]
     if json_output:
         print(json.dumps({"schema_version": 1, "checks": [_public(each) for each in results]}, indent=2))
     else:

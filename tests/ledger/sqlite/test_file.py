@@ -22,7 +22,7 @@ from ledger.sqlite import file
 from ledger.sqlite.batch import COPY_AFTER
 from ledger.sqlite.engine import SqliteDatabase
 from ledger.sqlite.file import APPLICATION_ID
-from ledger.sqlite.locks import hold_instance_lock, instance_holder
+from ledger.sqlite.locks import has_instance_lock_open, hold_instance_lock, instance_holder
 from tests.ledger.parts import MIGRATIONS, NOTE_STATEMENTS, NOTES, Held, note, notes, open_database, open_notebook, open_shell
 from tests.rig import eventually
 
@@ -191,6 +191,17 @@ def test_lock_file_that_names_a_living_process_holds_no_lock(path: Path) -> None
     assert lock is not None
     assert instance_holder(path) == os.getpid()
     lock.close()
+
+
+def test_only_a_process_that_has_the_lock_file_open_counts_as_the_holder(path: Path) -> None:
+    lock = hold_instance_lock(path)
+    assert lock is not None
+    assert has_instance_lock_open(path, os.getpid())
+    assert not has_instance_lock_open(path, os.getppid())  # after a reboot any program may have the pid that the file names
+    lock.close()
+    assert not has_instance_lock_open(path, os.getpid())
+    path.with_name("ledger.db.lock").unlink()
+    assert has_instance_lock_open(path, os.getppid())  # unknown
 
 
 async def test_two_processes_write_side_by_side_and_neither_finds_the_file_locked(

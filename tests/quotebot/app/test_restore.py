@@ -199,7 +199,7 @@ def test_restore_is_refused_while_a_bot_is_running(kept: Kept) -> None:
     lock = hold_instance_lock(kept.settings.ledger_path)
     assert lock is not None
     try:
-        with pytest.raises(LedgerInUseError, match="Another bot is running"):
+        with pytest.raises(LedgerInUseError, match="Stop the bot or the command that uses it first"):
             kept.put_back()
     finally:
         lock.close()

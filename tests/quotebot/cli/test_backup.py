@@ -156,6 +156,10 @@ def test_a_ledger_that_is_whole_is_said_to_be_and_one_that_is_not_is_named(comma
     assert (done.returncode, done.stdout) == (3, "")
     assert "is not whole: its audit is not whole: audit_events 3" in done.stderr
     assert json.loads(command("ledger", "verify", "--json").stdout)["whole"] is False
+    done = command("backup")
+    assert (done.returncode, done.stdout, list((dead.parent / "backups").glob("ledger*"))) == (69, "", [])
+    assert "No backup was made, because the copy is not whole: its audit is not whole: audit_events 3" in done.stderr
+    assert "Use another backup" not in done.stderr
 
 
 def test_a_ledger_of_this_build_has_nothing_to_bring_up_to_date(command: Run, dead: Path) -> None:

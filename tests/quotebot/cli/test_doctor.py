@@ -466,6 +466,17 @@ def test_a_new_installation_has_nothing_wrong_but_what_it_was_not_given(tmp_path
     assert not (tmp_path / "none").exists()
 
 
+def test_a_bot_that_ended_is_a_trouble_also_while_another_program_has_its_pid(site: Site) -> None:
+    lock = site.settings.data_dir / "ledger.db.lock"
+    for pid in (os.getppid(), 2**22 + 1):  # alive, and beyond the highest one
+        lock.write_text(f"{pid}\n")
+        assert asyncio.run(looked(site, "bot.running")) == (State.WARNING, f"no bot is running (the last was process {pid})")
+    with contextlib.closing(site.storage.hold() or contextlib.ExitStack()):
+        assert asyncio.run(looked(site, "bot.running"))[0] is State.OK
+    lock.unlink()
+    assert asyncio.run(looked(site, "bot.running")) == (State.SKIPPED, "no bot ever ran here")
+
+
 async def test_what_slack_and_salesforce_refuse_is_found_and_mended(tmp_path: Path) -> None:
     """One world for all cases: each is broken by a setting, or by the state of that world."""
     async with World(tmp_path / "world", scopes=SCOPES - {"files:write"}).serve() as world:
@@ -502,6 +513,20 @@ async def test_what_slack_and_salesforce_refuse_is_found_and_mended(tmp_path: Pa
         address, world.slack.url = world.slack.url, "http://127.0.0.1:1"
         assert (await looked(good, "slack.socket"))[0] is State.ERROR
         world.slack.url = address
+
+
+@pytest.mark.parametrize("effect", ["5xx", "429", "malformed"])
+async def test_an_outage_of_the_other_side_is_not_called_a_refused_login(tmp_path: Path, effect: str) -> None:
+    asked = {"slack.reachable", "slack.bot_token", "slack.app_token", "slack.scopes", "crm.login"}
+    async with World(tmp_path / "world").serve() as world:
+        world.weather.arm("slack", effect, times=50)
+        world.weather.arm("salesforce", effect, times=50)
+        found = await examine(Site(settings_for(world, tmp_path / "bot")), [each for each in CHECKS if each.id in asked])
+    troubles = {each.check.id: each for each in found if each.state is State.ERROR}
+    assert troubles.keys() - {"slack.reachable"} == {"slack.bot_token", "slack.app_token", "crm.login"}
+    assert {each.check.fix[:19] for each in troubles.values()} == {"Change no login: it"}
+    assert exit_status(found) == 69
+    assert not [each for each in found if "refused it" in each.words]
 
 
 async def test_beside_a_running_bot_all_is_well(tmp_path: Path) -> None:

@@ -152,7 +152,7 @@ def test_show_and_cancel_of_what_is_not_there(command: Run, dead: Path) -> None:
 def test_a_cancelled_command_is_closed_audited_and_its_person_told(command: Run, dead: Path, reserved: str) -> None:
     done = command("ops", "cancel", reserved, "--reason", "sent by mistake", "--as", "ops@example.com")
     assert (done.returncode, done.stderr) == (0, "")
-    assert "Cancelled" in done.stdout
+    assert "Canceled" in done.stdout
     (row,) = read_ledger(dead, f"SELECT * FROM operations WHERE id = {reserved.removeprefix('op')}")  # noqa: S608 -- our own id
     assert (row["state"], json.loads(row["response"])["code"]) == ("discarded", "cancelled")
     (event,) = read_ledger(dead, "SELECT * FROM audit_events WHERE event_type = 'operation.cancelled'")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import stat
@@ -49,9 +50,9 @@ def read_only(dead_ledger: Path) -> Iterator[Path]:
     shutil.rmtree(home)
 
 
-def as_reader(checkout: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def as_reader(checkout: Path, folder: Path, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
     who = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.getuid() == 0 else {}
-    given = {"PYTHONPATH": str(checkout), "QUOTEBOT_DATA_DIR": str(folder), "PYTHONDONTWRITEBYTECODE": "1", **TOKENS}
+    given = {"PYTHONPATH": str(checkout), "QUOTEBOT_DATA_DIR": str(folder), "PYTHONDONTWRITEBYTECODE": "1", **TOKENS, **settings}
     command = [sys.executable, "-m", "quotebot"]
     probe = subprocess.run([*command, "--version"], check=False, cwd="/", env=clean_environment(folder, **given), **who)  # type: ignore[call-overload]
     if probe.returncode:
@@ -101,3 +102,21 @@ def test_unreadable_wal_in_a_read_only_folder_is_reported(checkout: Path, read_o
     assert done.returncode == 69, done.stdout
     assert "still in its write-ahead log" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_what_the_user_may_not_open_ends_every_command_with_its_name(checkout: Path, read_only: Path) -> None:
+    read_only.chmod(0)
+    for command in (("dead", "list"), ("run",), ("audit", "verify")):
+        done = as_reader(checkout, read_only, *command)
+        assert (done.returncode, done.stdout) == (69, "")
+        assert done.stderr.startswith(f"This user may not open {read_only}. Run the command as the bot's user")
+    doctor = as_reader(checkout, read_only, "doctor", "--only", "ledger.stuck", "--json")
+    (found,) = json.loads(doctor.stdout)["checks"]
+    assert (doctor.returncode, found["state"], found["fix"].startswith("Run the command as the bot")) == (69, "unknown", True)
+    asked = as_reader(checkout, read_only, "gates", SALESFORCE_CA_FILE=str(read_only / "ca.pem"))
+    assert (asked.returncode, "SALESFORCE_CA_FILE names no file that this user can read" in asked.stderr) == (78, True)
+
+
+def test_doctor_does_not_blame_the_ledger_for_a_folder_that_cannot_be_written(checkout: Path, read_only: Path) -> None:
+    done = as_reader(checkout, read_only, "doctor", "--only", "ledger.schema")
+    assert (done.returncode, "in a folder that this user cannot write" in done.stdout) == (0, True), done.stdout

@@ -291,11 +291,11 @@ def rulings() -> Iterator[tuple[Ruling, str]]:
     yield Ruling("op12", done, "discarded", command()), "Discarded: it will not be executed."
     yield Ruling("118", done, "delivered", effect()), "Marked as delivered: what waited for it goes on."
     yield Ruling("118", done, "sent_again", effect()), "Queued to be sent again, without looking for it first."
-    yield Ruling("118", done, "cancelled", effect()), "Cancelled: it will not be sent."
-    yield Ruling("op12", done, "cancelled", command()), "Cancelled: it will not be executed."
+    yield Ruling("118", done, "cancelled", effect()), "Canceled: it will not be sent."
+    yield Ruling("op12", done, "cancelled", command()), "Canceled: it will not be executed."
     yield (
         Ruling("118", done, "cancelled_after_attempt", effect()),
-        "Cancelled: it will not be sent. An earlier attempt may have reached the other side all the same.",
+        "Canceled: it will not be sent. An earlier attempt may have reached the other side all the same.",
     )
     yield (
         Ruling("118", done, "looked_for", effect(), DUE),
@@ -356,14 +356,14 @@ def rulings() -> Iterator[tuple[Ruling, str]]:
         ("delivered", "It was delivered already."),
         ("failed", "It is a dead letter: close it with quotebot dead discard 118."),
         ("superseded", "It became needless before."),
-        ("discarded", "It was cancelled or discarded before."),
+        ("discarded", "It was canceled or discarded before."),
     ):
         yield Ruling("118", refused, "too_late", effect(state=state)), f"{words} Nothing was changed."
     for state, words in (
         ("in_progress", "It is being executed right now: it is too late to cancel it."),
         ("completed", "It is done already."),
         ("failed_terminal", "It is a dead letter: close it with quotebot dead discard."),
-        ("discarded", "It was cancelled or discarded before."),
+        ("discarded", "It was canceled or discarded before."),
     ):
         yield Ruling("op12", refused, "too_late", command(state=state)), f"{words} Nothing was changed."
     yield Ruling("118", missing, "not_found"), "There is no 118."
