@@ -89,14 +89,9 @@ class PostgresDatabase:
         """
         address = Address(url, timelines)
         prepared = {name: NamedStatement(text) for name, text in statements.items()}
-
-        def connect_writer() -> Session:
-            session = address.connect(name=f"quotebot {writer}", limits=limits, writes=True)
-            if binding is not None:
-                session.run(BOUND_ROWS)
-            return session
-
-        runner = BatchWriter(connect_writer, address.is_former, WriterMark(writer, mark_file), prepared, clock, finish, binding)
+        setup = None if binding is None else BOUND_ROWS
+        connect = partial(address.connect, name=f"quotebot {writer}", limits=limits, writes=True, setup=setup)
+        runner = BatchWriter(connect, address.is_former, WriterMark(writer, mark_file), prepared, clock, finish, binding)
         reader = SnapshotReader(address, f"quotebot {writer} reads", prepared, clock)
         try:
             await asyncio.to_thread(runner.open)

@@ -18,7 +18,7 @@ import psycopg
 from ledger.database import DatabaseError, Holder
 from ledger.ownership import MAIN, LockHolder
 from ledger.postgres.connections import THERE, connected, driver_errors, value
-from ledger.postgres.sessions import CONNECT_SECONDS, Address, Limits
+from ledger.postgres.sessions import CONNECT_SECONDS, Address, Limits, answering
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -143,11 +143,12 @@ class LockSearch:
     def take(self, may_take: Callable[[Session], bool] = lambda _: True) -> Session | None:
         """Return a session that holds the lock, or None. Raises psycopg.Error, DatabaseError."""
         owner = "of no replica" if self._name is None else self._name
-        session = self._address.connect(name=f"{_APPLICATION} {owner} {os.getpid()}", limits=_LIMITS, writes=True)
+        name = f"{_APPLICATION} {owner} {os.getpid()}"
+        session = self._address.connect(name=name, limits=_LIMITS, writes=True, setup=_SETTINGS)
         try:
-            session.run(_SETTINGS)
-            if may_take(session) and session.run(self._taking()) == [(True,)]:
-                return session
+            with answering(session.connection):
+                if may_take(session) and session.run(self._taking()) == [(True,)]:
+                    return session
         except BaseException:
             session.close()
             raise

@@ -23,7 +23,7 @@ from ledger.database import DatabaseError
 from ledger.postgres.pipeline import Pipeline
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 CONNECT_SECONDS: Final = 2  # for each host of the address
@@ -33,6 +33,7 @@ WATCH_SECONDS: Final = 0.2
 SILENT_SECONDS: Final = 0.4  # of a call; then the watchdog tries another connection
 PROBE_SECONDS: Final = 1.0  # for that connection
 ASK_SECONDS: Final = 0.5  # for the answers of the other hosts of a URL
+SETUP_SECONDS: Final = 5.0  # for what a new session asks first; no watchdog sees it yet
 SERVER_MIN: Final = 150000
 PREPARED_MAX: Final = 1000
 _POSITION: Final = (
@@ -159,10 +160,7 @@ class Session:
 
     def shut(self) -> None:
         """Shut the socket down: the running call fails."""
-        with contextlib.suppress(OSError, psycopg.Error):
-            descriptor = os.dup(self.connection.fileno())
-            with socket.socket(fileno=descriptor) as held:
-                held.shutdown(socket.SHUT_RDWR)
+        _shut(self.connection)
 
     def _begin(self, seconds: float) -> None:
         now = time.monotonic()
@@ -230,11 +228,11 @@ class Address:
         self._system = ""
         self.timeline = 0
 
-    def connect(self, *, name: str, limits: Limits, writes: bool) -> Session:
+    def connect(self, *, name: str, limits: Limits, writes: bool, setup: str | None = None) -> Session:
         """Open a session with the server that takes writes. Raises psycopg.Error, and DatabaseError for an unsuitable server.
 
         The search begins after the server of the last session, which may be gone. `name` is shown to the database's operator.
-        `writes`: false for a session that only reads.
+        `writes`: false for a session that only reads. `setup`: statements that it runs first.
         """
         failure: psycopg.Error | DatabaseError | None = None
         first, count = self._first, len(self._servers)
@@ -245,13 +243,20 @@ class Address:
                 failure = error
                 continue
             try:
-                timeline = self._require_suitable(connection, self._servers[place % count])
+                with answering(connection):
+                    timeline = self._require_suitable(connection, self._servers[place % count])
+                    session = Session(connection, limits, self._servers[place % count], timeline)
+                    if setup is not None:
+                        session.run(setup)
             except (psycopg.Error, DatabaseError) as error:
                 connection.close()
                 failure = error
                 continue
+            except BaseException:
+                connection.close()
+                raise
             self._first = (place + 1) % count
-            return Session(connection, limits, self._servers[place % count], timeline)
+            return session
         assert failure is not None  # noqa: S101 -- there is a server, and it failed
         raise failure
 
@@ -298,7 +303,8 @@ class Address:
 
     def _ask(self, server: Mapping[str, Any], system: str) -> None:
         with contextlib.suppress(psycopg.Error), _connect(server, "quotebot host", WRITER, writes=True) as connection:
-            found, timeline = read_position(connection)
+            with answering(connection):
+                found, timeline = read_position(connection)
             with self._lock:
                 if found == system and timeline > self.timeline:
                     self.timeline = timeline
@@ -340,6 +346,25 @@ def _connect(server: Mapping[str, Any], name: str, limits: Limits, *, writes: bo
     for kind in (int, bool):  # one type for every integer, so that a statement is prepared once
         connection.adapters.register_dumper(kind, Int8BinaryDumper)
     return connection
+
+
+@contextlib.contextmanager
+def answering(connection: psycopg.Connection[tuple[Any, ...]]) -> Iterator[None]:
+    """Shut the socket down if what is asked here has no answer within SETUP_SECONDS: the running call fails."""
+    limit = threading.Timer(SETUP_SECONDS, _shut, (connection,))
+    limit.daemon = True
+    limit.start()
+    try:
+        yield
+    finally:
+        limit.cancel()
+
+
+def _shut(connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+    with contextlib.suppress(OSError, psycopg.Error):
+        descriptor = os.dup(connection.fileno())
+        with socket.socket(fileno=descriptor) as held:
+            held.shutdown(socket.SHUT_RDWR)
 
 
 def _answers(server: Mapping[str, Any]) -> bool:
