@@ -150,7 +150,7 @@ def safe_database(address: str) -> str:
         raise ValueError("it must begin with postgresql://; leave it out for a file in the data folder")
     login, _, hosts = parts.netloc.rpartition("@")
     asked = parse_qsl(parts.query)
-    if ":" in login or "password" in dict(asked):
+    if ":" in login or any(name.endswith("password") for name, _ in asked):  # sslpassword is that of a key
         raise ValueError("an address must not hold a password; put it into QUOTEBOT_LEDGER_PASSWORD, or into the secrets folder")
     places = [unquote(re.sub(r":\d*$", "", each)).strip("[]") for each in hosts.split(",")]
     places += [each for name, value in asked if name in ("host", "hostaddr") for each in value.split(",")]

@@ -5,10 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from dataclasses import asdict, replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from xml.etree import ElementTree as ET
+from xml.sax.saxutils import escape
 
 import pytest
 
@@ -26,6 +29,8 @@ if TYPE_CHECKING:
     from quotebot.domain.catalogue.sheets import SheetProblem
 
 HOSTILE: Final[dict[str, list[str]]] = json.loads((Path(__file__).parent / "data" / "hostile.json").read_text("utf-8"))
+COLUMNS: Final = (("sku", "name"), ())
+SPLIT: Final = ("Acme;=A1+9;x", "a\t=1", "a\n@x", "a;'=1", "a;''=1", "'=1;=2", "\t=1;\t-1;'", "'\t='", "7;8 '9'")
 RUN_BY_SPREADSHEETS: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
@@ -100,6 +105,20 @@ def test_no_cell_of_a_sheet_is_run_and_all_are_read_back_as_they_were(text: str)
         assert not found.startswith(RUN_BY_SPREADSHEETS)
     (row,) = read_sheet("a.csv", written.encode(), ("sku", "name"), (), problems)
     assert (text_of(row.cells["name"]), problems) == (text, [])
+
+
+@pytest.mark.parametrize("text", SPLIT, ids=ascii)
+def test_no_part_of_a_cell_is_run_by_a_spreadsheet_that_splits_elsewhere(text: str) -> None:
+    written = write_sheet(("sku", "name"), [{"sku": "pro", "name": text}])
+    assert not [part for part in re.split(r"[;\t\r\n]", written) if part.startswith(RUN_BY_SPREADSHEETS)]
+    (row,) = read_sheet("a.csv", write_sheet(("sku", "name"), [{"sku": "pro", "name": cell_of_text(text)}]).encode(), *COLUMNS, [])
+    assert text_of(row.cells["name"]) == text
+    assert "'7" not in written
+
+
+def test_every_letter_that_typed_text_keeps_can_stand_in_a_document() -> None:
+    kept = messages.one_line("".join(map(chr, range(0x1_0000))))
+    assert ET.fromstring(f"<p>{escape(kept)}</p>").text == kept  # noqa: S314 -- our own page
 
 
 @pytest.mark.parametrize("text", HOSTILE["key"], ids=ascii)

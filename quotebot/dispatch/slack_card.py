@@ -123,6 +123,12 @@ async def direct_place(ledger: Ledger, slack: SlackApi, effect: Effect, quote: Q
     return await ledger.record_step(effect, DIRECT, {"channel": channel})
 
 
+def not_known(user: str) -> AdapterError:
+    """Return the error of a message for a person about whom Slack has not answered."""
+    text = _("Slack has not answered who <@{user}> is. Nothing was sent.", user=user)
+    return AdapterError(Failure.TRANSIENT, "not_known", text)
+
+
 def place_of(effect: Effect, quote: Quote) -> str:
     """Return the channel in which to look up an effect's message. Raises AdapterError if it is not known."""
     place: str = effect.steps[DIRECT]["channel"] if DIRECT in effect.steps else quote.place
@@ -457,6 +463,8 @@ class CardHandler(EffectHandler):
         if (later := await self.services.pacer.put_off("views.publish", effect.supersede_key or effect.id)) is not None:
             return later
         user, team_id = effect.payload["user"], effect.payload["team_id"]
+        if await self.services.directory.learn(team_id, user) is None:
+            raise not_known(user)
         view, shown = await self.services.ledger.database.read(lambda tx: self._home(tx, effect.aggregate_id, user, team_id))
         result = {"rendered": keys.digest(view)}
         if shown == result["rendered"] and not must_be_sent(effect):
@@ -466,7 +474,7 @@ class CardHandler(EffectHandler):
         return Delivered(None, result)
 
     def _home(self, tx: Tx, aggregate_id: str, user: str, team_id: str) -> tuple[Json, str | None]:
-        """Return the Home tab of a user whom the command admitted, unless Slack has reported otherwise since, and what it shows."""
+        """Return the Home tab of a user by Slack's last answer about them, and what the tab shows."""
         rules, found = self.services.rules_now(tx, team_id), membership.known_person(tx, team_id, user)
         admitted = admit(user, team_id, "member" if found is None else found.kind, rules.guest_reps)
         shown = homes.last_drawn(tx, aggregate_id)

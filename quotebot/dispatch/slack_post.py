@@ -247,7 +247,7 @@ class DirectHandler(EffectHandler):
         """Post the digest of the current work queue, unless it is empty. Raises AdapterError."""
         services, user, team_id = self.services, effect.payload["user"], effect.payload["team_id"]
         if await services.directory.learn(team_id, user) is None:
-            raise _not_known(user)
+            raise slack_card.not_known(user)
         now = services.ledger.clock.now_ms()
         home = await services.ledger.database.read(lambda tx: digest_home(tx, team_id, user, services.rules_now(tx, team_id), now))
         if home is None:
@@ -275,7 +275,7 @@ class DirectHandler(EffectHandler):
         """Raise AdapterError unless Slack reports the person as a full member of the workspace."""
         found = await self.services.directory.learn(team_id, user)
         if found is None:
-            raise _not_known(user)
+            raise slack_card.not_known(user)
         if found.kind != "member":
             why = _("<@{user}> is no full member of the workspace ({kind}).", user=user, kind=found.kind)
             raise AdapterError(Failure.VALIDATION, "not_a_member", why)
@@ -382,11 +382,6 @@ class DirectCardHandler(EffectHandler):
         not_before = self.services.ledger.clock.now_ms() + self.services.settle_delay_ms
         again = effects.update_copy(effect.aggregate_id, copy.approval_id, copy.user_id, copy.awaited)
         return replace(drawn, effects=(*drawn.effects, replace(again, supersede_key=None, not_before=not_before)))
-
-
-def _not_known(user: str) -> AdapterError:
-    text = _("Slack has not answered who <@{user}> is. Nothing was sent.", user=user)
-    return AdapterError(Failure.TRANSIENT, "not_known", text)
 
 
 async def read(services: Services, effect: Effect) -> CopyState:

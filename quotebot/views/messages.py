@@ -545,7 +545,8 @@ def _detail(reason: str) -> str:
     return short(reason, DETAIL_CHARACTERS_MAX).rstrip(".")
 
 
-_BLANKS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")  # invisible letters and signs
+# Invisible letters and signs, and two that no document can hold.
+_BLANKS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0\ufffe\uffff")
 # Every name that `command_name` returns.
 _COMMAND_NAMES = frozenset(
     {

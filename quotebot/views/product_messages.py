@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from quotebot.domain import money
 from quotebot.domain.catalogue import rulesets
 from quotebot.domain.language import N_, _, grouped
+from quotebot.domain.pricing.engine import without_costs
 from quotebot.domain.pricing.price_books import Flat, Share, Tiered, books_for
 from quotebot.domain.pricing.price_requests import clipped
 from quotebot.views import messages
@@ -54,7 +55,7 @@ def price_words(product: Product, ruleset: Ruleset, day: date, *, brief: bool = 
         return share if brief else f"{share} ({_(_BASES[kind.basis])})"
     if isinstance(kind, Flat) or (isinstance(kind, Tiered) and kind.kind != "block"):
         return _unit_price(kind, product, ruleset.currency, brief=brief)
-    return _("price by quantity") if brief else clipped(rulesets.price_words(kind.document()), PRICE_CHARACTERS_MAX)
+    return _("price by quantity") if brief else clipped(without_costs(rulesets.price_words(kind.document())), PRICE_CHARACTERS_MAX)
 
 
 def _unit_price(kind: Flat | Tiered, product: Product, currency: str, *, brief: bool) -> str:

@@ -146,6 +146,7 @@ def test_the_ledger_lies_in_the_data_folder() -> None:
         ("mysql://quotebot@127.0.0.1/quotebot", "it must begin with postgresql://"),
         ("postgresql://quotebot:planted@127.0.0.1/quotebot", "must not hold a password"),
         ("postgresql://127.0.0.1/quotebot?password=planted", "must not hold a password"),
+        ("postgresql://127.0.0.1/quotebot?sslkey=key.pem&sslpassword=planted", "must not hold a password"),
         ("postgresql://quotebot@db.example/quotebot", "db.example is not this machine"),
         ("postgresql://quotebot@db.example/quotebot?sslmode=require", "sslmode=verify-full is needed"),
         ("postgresql://127.0.0.1:5432,db.example:5433/quotebot", "db.example is not this machine"),

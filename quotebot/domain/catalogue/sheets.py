@@ -1,7 +1,8 @@
 """Reader and writer of spreadsheet CSV: named columns; every invalid cell is reported with file, line and column. Pure.
 
-Separators are comma, semicolon or tab, detected from the header. A decimal comma is accepted if the comma is not the separator. A
-cell that a spreadsheet would run as a formula is written with a leading apostrophe, which the reader removes.
+Separators are comma, semicolon or tab, detected from the header. A decimal comma is accepted if the comma is not the separator.
+Text that a spreadsheet would run as a formula is written with an apostrophe before it, which the reader removes: at the beginning
+of a cell, and after a sign at which a spreadsheet of another language would begin a new cell.
 """
 
 from __future__ import annotations
@@ -24,6 +25,11 @@ COLUMNS_MAX: Final = 100
 SEPARATORS: Final = ",;\t"
 NAMES: Final = {",": "commas", ";": "semicolons", "\t": "tabs"}
 FORMULA_SIGNS: Final = "=+-@\uff1d\uff0b\uff0d\uff20\t\r\n"  # full-width signs run too; spreadsheets skip blanks before them
+# Where a cell begins, or would begin for a spreadsheet that splits its lines at another sign.
+_BEGIN: Final = r"(?:^|(?<=[;\t\r\n]))"
+_SIGN: Final = f"[{re.escape(FORMULA_SIGNS)}]"
+_RISKY: Final = re.compile(f"{_BEGIN}(?='?{_SIGN}|'')")
+_GUARDED: Final = re.compile(f"{_BEGIN}'(?={_SIGN}|')")
 PLAIN_NUMBER: Final = re.compile(r"[0-9]+(\.[0-9]+)?")
 COMMA_NUMBER: Final = re.compile(r"[0-9]+,[0-9]+")
 GROUPED_MAYBE: Final = re.compile(r"0*[1-9][0-9]{0,2}[.,][0-9]{3}")
@@ -270,12 +276,11 @@ def _is_json(cell: str, begin: str, kind: type[Any]) -> bool:
 
 
 def _guarded(text: str) -> str:
-    risky = text.startswith(tuple(FORMULA_SIGNS)) or (text[:1] == "'" and text[1:2] in (*FORMULA_SIGNS, "'"))
-    return f"'{text}" if risky else text
+    return _RISKY.sub("'", text)
 
 
 def _unguarded(text: str) -> str:
-    return text[1:] if text[:1] == "'" and text[1:2] and text[1:2] in (*FORMULA_SIGNS, "'") else text
+    return _GUARDED.sub("", text)
 
 
 def _quoted(text: str) -> str:

@@ -41,7 +41,8 @@ if TYPE_CHECKING:
 
 MONTHS_A_YEAR = 12
 NO_SEGMENTS: Final[Mapping[str, str]] = MappingProxyType({})
-_INTERNAL = re.compile(r"(\w*(?:cost|margin)\w*) = [0-9.]+", re.IGNORECASE)  # inputs of a formula that no customer may learn
+# Inputs of a formula that no customer may learn. A value ends before a comma and a blank.
+_INTERNAL = re.compile(r"(\w*(?:cost|margin)\w*) = [^\s;)]+?(?=,?(?:[\s;)]|$))", re.IGNORECASE)
 MIXED = ("slab", "block")  # kinds whose unit price is an average
 MONTHS = {"monthly": 1, "quarterly": 3, "annual": 12}  # "upfront" is the whole term
 _KINDS = {
@@ -199,6 +200,11 @@ def _totals(pricing: Pricing) -> Iterator[str]:
     yield _("Total: {listed} list - {discount} = {net} net", listed=listed, discount=discount, net=net)
 
 
+def without_costs(text: str) -> str:
+    """Return the words of a formula without the figures of the inputs that no customer may learn."""
+    return _INTERNAL.sub(lambda found: _("{name} = (internal)", name=found[1]), text)
+
+
 def _steps(line: PricedLine, pricing: Pricing, bold: str) -> Iterator[str]:
     currency = pricing.currency
     yield _sentence(line, pricing, bold)
@@ -209,7 +215,7 @@ def _steps(line: PricedLine, pricing: Pricing, bold: str) -> Iterator[str]:
     if line.choice:
         yield _("Chosen as {name}.", name=line.choice)
     for step in line.trace:
-        detail = _INTERNAL.sub(lambda found: _("{name} = (internal)", name=found[1]), step.words)
+        detail = without_costs(step.words)
         yield f"{_(_STEPS.get(step.name, step.name))}: {localized(money.trimmed(step.amount))} ({detail})"
     yield _("list: {amount}", amount=money.format_amount(line.list_amount, currency))
     if line.bundle_discount_amount:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from quotebot.commands.payloads import SubmitQuote
 from quotebot.commands.queries import Section
+from quotebot.execution import membership
 from quotebot.execution.executor import Executor
 from quotebot.store import homes
-from quotebot.views import work_queue
+from quotebot.views import messages, work_queue
 from quotebot.views.work_queue import PAGE_ROWS, Needed, Reader, load_home
 from tests.quotebot.access_parts import viewer
 from tests.quotebot.parts import MATRIX, RULES, Bench, create_command, request_for
@@ -18,6 +20,8 @@ from tests.rig import FIRST_QUOTE, Deal, eventually
 
 if TYPE_CHECKING:
     import pytest
+
+    from quotebot.sandbox.world import World
 
 
 async def home_of(deal: Deal, user: str) -> str:
@@ -44,6 +48,23 @@ async def test_private_card_of_who_may_decide_alone_shows_the_margin_effect(deal
     assert "For approvers only: *margin 64.7% (70% without discount)*" in asked["U0MANAGER"]
     assert "margin" not in asked["U0REP"]
     assert "margin" not in await deal.card_text()
+
+
+async def test_home_of_a_person_who_became_a_guest_shows_no_quote(
+    deal: Deal, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await deal.submitted_deal()
+    assert "Acme" in await home_of(deal, "U0REP")
+    monkeypatch.setattr(membership, "FRESH_MS", 0)  # as after an hour
+    people = world.slack.directory.people
+    people["U0REP"] = replace(people["U0REP"], is_guest=True)
+    await deal.complete(deal.slash(f"cancel {FIRST_QUOTE}", user="U0OPERATOR"))
+
+    async def refused() -> bool:
+        home = json.dumps((await deal.get("state"))["homes"]["U0REP"], ensure_ascii=False)
+        return "Acme" not in home and messages.turned_away("not_a_member") in home
+
+    await eventually(refused, "the Home tab without quotes")
 
 
 async def asked_for(bench: Bench, quotes: int) -> None:

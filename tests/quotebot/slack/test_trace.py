@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import date
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from quotebot.commands.payloads import CreateQuote, ReviseQuote
-from quotebot.domain.pricing.engine import canonical, from_canonical, reprice, trace
+from quotebot.domain.pricing.engine import canonical, from_canonical, reprice, trace, without_costs
 from quotebot.domain.pricing.price_requests import Changes, LineChange, LineRequest, PriceRequest
 from quotebot.execution.executor import Executor
 from quotebot.slack.queries import ANSWER_CHARACTERS_MAX, Reads
 from quotebot.slack.verbs import CompareRequest, ExplainRequest
+from quotebot.views.product_messages import products_text
 from tests.quotebot.access_parts import viewer
 from tests.quotebot.domain.ruleset_parts import ask, book, priced, product, ruleset
 from tests.quotebot.parts import MATRIX, RULES, Bench, request_for
@@ -117,6 +121,15 @@ async def test_explain_hides_inputs_of_a_formula_that_tell_cost_or_margin(bench:
     said = "\n".join(await answer(bench, ExplainRequest("Q-2026-0001")))
     assert "formula: 14.5 (unit_cost * markup with unit_cost = (internal), markup = 2)" in said
     assert "7.25" not in said
+    (_family, listed, _hint) = products_text(rules, "disk", date(2026, 11, 21)).splitlines()
+    assert listed.endswith("unit_cost * markup with markup = 2, unit_cost = (internal)")
+
+
+@pytest.mark.parametrize("value", ["7.25", "7,25", "-3", "1E+2", "0.5"])
+def test_no_figure_of_an_internal_input_is_left_in_a_text(value: str) -> None:
+    said = f"cost * 2 with unit_cost = {value}, q = 3; region = eu"
+    assert without_costs(said) == "cost * 2 with unit_cost = (internal), q = 3; region = eu"
+    assert without_costs(f"q with margin = {value}") == "q with margin = (internal)"
 
 
 async def test_explain_of_a_long_quote_keeps_a_sentence_for_each_line(bench: Bench) -> None:
