@@ -7,7 +7,7 @@ a formatted value: quantise first, format last.
 from __future__ import annotations
 
 import functools
-from decimal import ROUND_FLOOR, ROUND_HALF_UP, Context, Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_UP, Context, Decimal
 from typing import TYPE_CHECKING
 
 from babel.numbers import UnknownCurrencyError, get_currency_symbol, validate_currency
@@ -177,6 +177,11 @@ def format_percent(percent: Decimal) -> str:
 def floor_hundredths(value: Decimal) -> Decimal:
     """Return `value` rounded down to 2 decimals, so that "under 60" is never shown as 60."""
     return value.quantize(Decimal("0.01"), rounding=ROUND_FLOOR, context=EXACT)
+
+
+def ceiling_hundredths(value: Decimal) -> Decimal:
+    """Return `value` rounded up to 2 decimals, so that "over 40" is never shown as 40."""
+    return value.quantize(Decimal("0.01"), rounding=ROUND_CEILING, context=EXACT)
 
 
 def trimmed(number: Decimal) -> str:

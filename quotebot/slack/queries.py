@@ -215,7 +215,7 @@ def preview(decision: PolicyDecision) -> str:
         return _("Nobody can approve it: {why}", why=why)
     if decision.automatic:
         return _("Needs no approval")
-    return _("Needs approval: *{roles}* ({why})", roles=messages.approver_words(decision.required_roles, decision.roles), why=why)
+    return _("Needs approval: *{roles}* · {why}", roles=messages.approver_words(decision.required_roles, decision.roles), why=why)
 
 
 def policy_checks(decision: PolicyDecision) -> str:

@@ -78,7 +78,7 @@ _ALIASES: Final = {
     "cancel": (),
     "finalize": ("finalise",),
     "sent": ("send",),
-    "accept": ("accepted",),
+    "accept": ("accepted", "won", "win"),
     "lost": ("lose",),
     "explain": (),
     "delegate": ("ooo",),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from quotebot.domain import money
 from quotebot.domain.approvals.decisions import slot_words
 from quotebot.domain.approvals.policy import margin_effect, margin_figures
-from quotebot.domain.language import _, grouped, ngettext
+from quotebot.domain.language import _, grouped, initial_capital, ngettext
 from quotebot.domain.pricing.engine import clipped
 from quotebot.domain.quotes.quote import ApprovalState, SlotState, local_day, local_time, state_words, title
 from quotebot.views import messages
@@ -108,7 +108,8 @@ def _fields(quote: Quote) -> list[Json]:
     pricing = quote.pricing
     facts = [(_("Total"), f"*{messages.net(quote)}*")]
     if pricing.discount_total:
-        percent, listed = money.format_percent(pricing.discount_percent), money.format_amount(pricing.list_total, pricing.currency)
+        percent = money.format_percent(pricing.discount_off_list_percent)
+        listed = money.format_amount(pricing.list_total, pricing.currency)
         facts.append((_("Discount"), _("{percent} of {amount}", percent=percent, amount=listed)))
     facts.append((_("Term"), ngettext("{n} month", "{n} months", pricing.term_months)))
     return [mrkdwn(f"*{name}*\n{fact}") for name, fact in facts]
@@ -121,7 +122,9 @@ def _due(approval: Approval) -> list[Json]:
 
 
 def _reasons(approval: Approval) -> str:
-    shown = [f"• {messages.short(reason, REASONS_CHARACTERS_MAX // 2)}" for reason in approval.reasons[:REASONS_MAX]]
+    shown = [
+        f"• {messages.short(initial_capital(reason), REASONS_CHARACTERS_MAX // 2)}" for reason in approval.reasons[:REASONS_MAX]
+    ]
     more = len(approval.reasons) - len(shown)
     return "\n".join([*shown, *([_("• {n} more", n=grouped(more))] if more else [])]) or _("• The policy requires it")
 

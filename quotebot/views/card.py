@@ -376,7 +376,7 @@ def summary_line(quote: Quote) -> str:
     """Return "📝 Draft · *$9,180.00* · 15% off $10,800.00 · 12 months · @requester"."""
     pricing = quote.pricing
     listed = money.format_amount(pricing.list_total, pricing.currency)
-    percent = pricing.discount_percent
+    percent = pricing.discount_off_list_percent
     off = _("{percent} off {amount}", percent=money.format_percent(percent), amount=listed)
     facts = (
         _state(quote.state),

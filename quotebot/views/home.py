@@ -252,7 +252,7 @@ def _effect(quote: Quote, margins: tuple[str, ...]) -> str:
     """Return the effect of the discount on the price and margin. Only approvers see it: a margin is not for the whole channel."""
     pricing = quote.pricing
     amount = money.format_amount(pricing.discount_total, pricing.currency)
-    discount = _("{percent} discount ({amount})", percent=money.format_percent(pricing.discount_percent), amount=amount)
+    discount = _("{percent} discount ({amount})", percent=money.format_percent(pricing.discount_off_list_percent), amount=amount)
     return "; ".join((", ".join((discount, *margin_words(pricing))), *margins))
 
 

@@ -94,11 +94,10 @@ def cloned(quote: Quote, original: Quote) -> str:
 
 def superseded(seen_version: int, quote: Quote) -> str:
     """Refuse a command about a version other than the head."""
-    facts = {"quote": quote.quote_id, "seen": seen_version, "version": quote.version}
     if seen_version > quote.version:
-        return _("{quote} has no v{seen}. Its latest version is v{version}.", **facts)
-    state = state_words(quote.state)
-    return _("v{seen} of {quote} was replaced by v{version} ({state}). No changes made.", state=state, **facts)
+        return messages.no_such_version(seen_version, quote)
+    facts = {"quote": quote.quote_id, "seen": seen_version, "version": quote.version, "state": state_words(quote.state)}
+    return _("v{seen} of {quote} was replaced by v{version} ({state}). No changes made.", **facts)
 
 
 def wrong_state(quote: Quote, verb: str) -> str:

@@ -277,8 +277,15 @@ def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}{'' if text.endswith(('.', '?', '!')) else '.'}"
 
 
+def no_such_version(asked: int, quote: Quote) -> str:
+    """Reply to a command about a version that the quote does not have yet."""
+    return _("{quote} has no v{seen}. Its latest version is v{version}.", quote=quote.quote_id, seen=asked, version=quote.version)
+
+
 def stale(seen_version: int, quote: Quote) -> str:
-    """Reply to a click on a card that shows an older version."""
+    """Reply to a request about another version than the head: a click on an older card, or a version that does not exist."""
+    if seen_version > quote.version:
+        return no_such_version(seen_version, quote)
     return _(
         "{quote} changed since you opened v{seen}: it's now v{version} ({state}). Your click changed nothing.",
         quote=quote.quote_id,

@@ -162,3 +162,15 @@ def test_every_text_has_the_contrast_that_wcag_aa_asks_for(scheme: str) -> None:
         darker, lighter = sorted((luminance(known[ink]), luminance(known[paper])))
         ratios[f"{ink} on {paper}"] = round((lighter + 0.05) / (darker + 0.05), 2)
     assert {pair: ratio for pair, ratio in ratios.items() if ratio < 4.5} == {}
+
+
+# Blocks 2300 and 2700, and those of pictures; arrows and triangles are in every font.
+PICTURES = re.compile("[\u231a-\u23ff\u2600-\u27bf\U0001f000-\U0001faff]")
+
+
+def test_every_emoji_that_the_bot_writes_is_drawn_by_the_page() -> None:
+    package = STATIC.parents[2]
+    written = {found for path in package.rglob("*.py") for found in PICTURES.findall(path.read_text("utf-8"))}
+    names = re.findall(r'(\w+): "([^"\ufe0f]+)\ufe0f?"', (STATIC / "emoji.js").read_text("utf-8"))
+    drawn = set(re.findall(r"^  (\w+): ", (STATIC / "drawn.js").read_text("utf-8"), re.MULTILINE))
+    assert written - {found for name, found in names if name in drawn} == set()

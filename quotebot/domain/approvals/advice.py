@@ -60,6 +60,7 @@ class Avoidance:
     roles: tuple[str, ...]
     request: PriceRequest  # with the change made
     name: str = ""  # the product of a quantity or a price
+    currency: str = ""  # of a price
     groups: str = ""  # the roles that the removed terms needed, in words
     by_margin: bool = False  # a margin decides this step, so the figure reveals product costs
 
@@ -72,6 +73,7 @@ class Avoidance:
                 percents = {"percent": money.format_percent(self.after), "other": money.format_percent(self.before)}
                 return _("{percent} discount (now {other})", **percents)
             case "price":
+                after, before = (money.format_unit_price(price, self.currency) for price in (self.after, self.before))
                 return _("{product} at {price} (now {other})", product=self.name, price=after, other=before)
             case "term":
                 return ngettext("{n} month (now {other})", "{n} months (now {other})", int(self.after), other=before)
@@ -230,7 +232,7 @@ def _price(search: _Search, pricing: Pricing, policy: ApprovalPolicy, suffices: 
     """Try higher agreed prices, up to the list price, line by line; return the first that suffices."""
     del policy
     request, unit = request_of(pricing), money.quantum(pricing.currency)
-    listed = {line.sku: line.unit_price for line in pricing.every_line if line.bundle is None}
+    listed = {line.sku: line for line in pricing.every_line if line.bundle is None}
     agreed = [(at, line.sku, line.agreed_price) for at, line in enumerate(request.lines) if line.agreed_price is not None]
     for at, sku, before in agreed[:LINES_TRIED_MAX]:
 
@@ -238,11 +240,11 @@ def _price(search: _Search, pricing: Pricing, policy: ApprovalPolicy, suffices: 
             raised = replace(request.lines[at], agreed_price=money.product(unit, step))
             return replace(request, lines=(*request.lines[:at], raised, *request.lines[at + 1 :]))
 
-        now, end = (int(money.EXACT.divide_int(price, unit)) for price in (before, listed[sku]))
+        now, end = (int(money.EXACT.divide_int(price, unit)) for price in (before, listed[sku].unit_price))
         step = search.nearest(edit, suffices, now, (end,))
         if step is not None:
-            change = _avoidance(search, "price", edit(step), before, money.product(unit, step), sku)
-            return replace(change, by_margin=_decided_by_margin(search, edit, step, now))
+            change = _avoidance(search, "price", edit(step), before, money.product(unit, step), listed[sku].name)
+            return replace(change, currency=pricing.currency, by_margin=_decided_by_margin(search, edit, step, now))
     return None
 
 

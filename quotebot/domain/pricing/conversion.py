@@ -7,7 +7,7 @@ from decimal import ROUND_CEILING, Decimal
 from typing import TYPE_CHECKING
 
 from quotebot.domain import money
-from quotebot.domain.language import _, localized
+from quotebot.domain.language import _, day_text, localized
 
 if TYPE_CHECKING:
     from quotebot.domain.pricing.priced import Pricing
@@ -34,7 +34,7 @@ class Converted:
             base=rate.base,
             rate=localized(money.trimmed(rate.rate)),
             currency=rate.currency,
-            day=rate.on.isoformat(),
+            day=day_text(rate.on),
         )
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from quotebot.domain import money
 from quotebot.domain.catalogue.catalogue import fold
-from quotebot.domain.language import N_, _, grouped, localized, ngettext
+from quotebot.domain.language import N_, _, day_text, grouped, localized, ngettext
 from quotebot.domain.pricing.charging import PERCENT, RECURRING, Charged, SelectedItem, Terms, charge, choose, terms_of
 from quotebot.domain.pricing.commercial_terms import term_phrases
 from quotebot.domain.pricing.price_requests import (
@@ -173,7 +173,7 @@ def _totals(pricing: Pricing) -> Iterator[str]:
             base=rate.base,
             rate=localized(money.trimmed(rate.rate)),
             currency=rate.currency,
-            day=rate.on.isoformat(),
+            day=day_text(rate.on),
         )
     frequency = BILLING_FREQUENCIES[0] if pricing.request is None else pricing.request.billing_frequency
     if frequency != BILLING_FREQUENCIES[0]:
@@ -197,7 +197,10 @@ def _totals(pricing: Pricing) -> Iterator[str]:
         yield _(estimated if pricing.tax_estimated else N_("Tax: {tax}, {gross} with it."), tax=tax, gross=gross)
     totals = (pricing.list_total, pricing.discount_total, pricing.net_total)
     listed, discount, net = (money.format_amount(amount, currency) for amount in totals)
-    yield _("Total: {listed} list - {discount} = {net} net", listed=listed, discount=discount, net=net)
+    if pricing.discount_total:
+        yield _("Total: {listed} list \u2212 {discount} = {net} net", listed=listed, discount=discount, net=net)
+    else:
+        yield _("Total: {net}", net=net)
 
 
 def without_costs(text: str) -> str:
@@ -234,7 +237,7 @@ def _steps(line: PricedLine, pricing: Pricing, bold: str) -> Iterator[str]:
         )
     elif line.requested_percent:
         yield _(
-            "discount on this line: {requested} requested, {granted} authorised, {amount}",
+            "discount on this line: {requested} requested, {granted} authorized, {amount}",
             requested=requested,
             granted=granted,
             amount=amount,

@@ -345,7 +345,7 @@ def _duplicate_problems(lines: tuple[LineRequest, ...], catalogue: Catalogue) ->
         counts.setdefault(line.sku, []).append(line.quantity)
     for sku, quantities in counts.items():
         if sku in catalogue.products and len(quantities) > 1:
-            message = _("{sku} is there {count} times; a product has one line", sku=sku, count=len(quantities))
+            message = _("{sku} is listed {count} times; a product has one line", sku=sku, count=len(quantities))
             hint = _("combine them: {quantity} {sku}", quantity=clipped(str(sum(quantities))), sku=sku)
             yield PricingProblem("duplicate_sku", message, hint, sku)
 

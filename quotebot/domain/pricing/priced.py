@@ -221,6 +221,14 @@ class Pricing:
         return percent.quantize(HUNDREDTH, context=money.EXACT)
 
     @property
+    def discount_off_list_percent(self) -> Decimal:
+        """Return the discount of the whole in per cent of the list price: to 2 decimals where a line or a bundle has its own."""
+        if not any(line.bundle_discount_amount or line.line_discount_amount for line in self.lines):
+            return self.discount_percent
+        percent = money.EXACT.divide(money.product(self.discount_total, money.HUNDRED), self.list_total)
+        return percent.quantize(HUNDREDTH, context=money.EXACT)
+
+    @property
     def deepest_discount_percent(self) -> Decimal:
         """Largest requested discount of any line, its own and the header's combined; a bundle's discount is not counted.
 

@@ -10,6 +10,7 @@ be read in two ways is refused.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from datetime import date
 from typing import TYPE_CHECKING, Any, Final
 
@@ -52,7 +53,8 @@ _MARKS: Final = ('"', "“", "„")
 _LINK: Final = re.compile(r"<(?:mailto:|(?=https?://))([^<>|\s]+)(?:\|([^<>]*))?>")  # as Slack sends addresses
 _ISO: Final = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})")
 _NAMED_DAY: Final = re.compile(r"([0-9]{1,2})\.? ([A-Za-z]{3,9})\.? ([0-9]{4})")
-_FIGURES: Final = re.compile(r"[0-9]{1,4}[./ -][0-9]{1,2}[./ -][0-9]{1,4}")
+_FIGURES: Final = re.compile(r"([0-9]{1,2})[./ -]([0-9]{1,2})[./ -]([0-9]{4})")
+_SHORT_YEAR: Final = re.compile(r"[0-9]{1,4}[./ -][0-9]{1,2}[./ -][0-9]{1,4}")
 _PAYMENT: Final = re.compile(r"(?:net ?)?([0-9]{1,4})(?: ?d| days?| tage?n?)?")
 _VALID: Final = re.compile(r"(?:for )?([0-9]{1,4}) ?(?:d|days?|tage?n?)?")
 
@@ -191,7 +193,15 @@ def _day(value: str) -> Found | str:
             return {"": date(int(named[3]), month, int(named[1]))}
     except (ValueError, StopIteration):
         return _NO_DAY
-    return _TWO_WAYS if _FIGURES.fullmatch(value) else _UNREADABLE_DAY
+    figures = _FIGURES.fullmatch(value)
+    if figures is None:
+        return _TWO_WAYS if _SHORT_YEAR.fullmatch(value) else _UNREADABLE_DAY
+    one, two, year = map(int, figures.groups())
+    found = set()
+    for month, day in ((one, two), (two, one)):
+        with suppress(ValueError):
+            found.add(date(year, month, day))
+    return {"": found.pop()} if len(found) == 1 else _TWO_WAYS if found else _NO_DAY
 
 
 def _language(value: str) -> Found | str:

@@ -56,7 +56,7 @@ def facts_of(quote: Quote) -> str:
     facts = [
         _(
             "{percent} discount on {listed} list: {net} net, {months}.",
-            percent=money.format_percent(pricing.discount_percent),
+            percent=money.format_percent(pricing.discount_off_list_percent),
             listed=amounts[0],
             net=amounts[1],
             months=months_text(pricing.term_months),

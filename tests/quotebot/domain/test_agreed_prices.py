@@ -41,6 +41,19 @@ def test_an_agreed_price_is_the_net_before_the_discount_on_the_whole() -> None:
     assert found.deepest_discount_percent == 19
 
 
+def test_discount_over_a_limit_is_shown_with_two_decimals_rounded_up() -> None:
+    found = priced(ask(agreed("7.01"), term=12, discount="15.05"), RULES)
+    assert found.deepest_discount_percent == Decimal("40.450050")
+    assert "discount 40.46% is over the 40% maximum" in evaluate(found, POLICY).hits
+
+
+def test_discount_of_the_whole_counts_what_the_lines_grant() -> None:
+    both = priced(ask(agreed("9"), term=12, discount="10"), RULES)
+    assert both.discount_off_list_percent == 19
+    assert priced(ask(agreed("9"), term=12), RULES).discount_off_list_percent == 10
+    assert priced(ask(LineRequest("a", 10), discount="12.5"), RULES).discount_off_list_percent == Decimal("12.5")
+
+
 def test_a_discount_of_a_price_is_rounded_up_so_that_no_limit_is_passed_unseen() -> None:
     found = priced(ask(agreed("8.999999", 1_000)), RULES)
     assert found.lines[0].requested_percent == Decimal("10.00")  # 9,000.00 of 10,000.00
@@ -149,7 +162,7 @@ def test_advice_names_the_price_that_needs_no_approval() -> None:
     rules = ruleset()
     found = priced(ask(agreed("8.50", 100)), rules)
     policy = replace(POLICY, margin_under={"saas": replace(POLICY.margin_under["saas"], limit=Decimal(0))})
-    assert [change.words for change in avoidances(found, rules, policy)] == ["a at 9 (now 8.5)"]
+    assert [change.words for change in avoidances(found, rules, policy)] == ["A at $9.00 (now $8.50)"]
 
 
 def test_another_reason_for_a_price_is_worse_than_the_approved_one() -> None:

@@ -61,6 +61,9 @@ def priced(**terms: Any) -> Pricing:
         ("note", '"none"', {"approver_note": "none"}),
         ("note", "none", {"approver_note": None}),
         ("language", "German", {"language": "de"}),
+        ("start", "31.01.2027", {"start_date": date(2027, 1, 31)}),
+        ("start", "01/31/2027", {"start_date": date(2027, 1, 31)}),
+        ("start", "5.5.2027", {"start_date": date(2027, 5, 5)}),
     ],
 )
 def test_a_term_is_read_as_it_is_typed(keyword: str, value: str, found: dict[str, object]) -> None:
@@ -72,6 +75,9 @@ def test_a_term_is_read_as_it_is_typed(keyword: str, value: str, found: dict[str
     [
         ("start", "01/02/2027", "two ways"),
         ("start", "1.2.2027", "two ways"),
+        ("start", "31.1.27", "two ways"),
+        ("start", "32.13.2026", "no day of the calendar"),
+        ("start", "30.02.2027", "no day of the calendar"),
         ("valid", "until 1/2/2027", "two ways"),
         ("start", "2027-02-30", "no day of the calendar"),
         ("start", "soon", "`start 2027-01-31`"),

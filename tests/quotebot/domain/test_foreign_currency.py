@@ -68,9 +68,9 @@ def test_a_limit_in_another_currency_is_passed_by_its_smallest_unit_and_not_befo
 @pytest.mark.parametrize(
     ("currency", "net", "shown"),
     [
-        ("EUR", "92000.01", "total €92,000.01, $100,000.02 (1 USD = 0.92 EUR on 2026-01-02), limit $100,000.00"),
-        ("JPY", "15000001", "total ¥15,000,001, $100,000.01 (1 USD = 150 JPY on 2026-01-02), limit $100,000.00"),
-        ("KWD", "30700.001", "total KWD\u00a030,700.001, $100,000.01 (1 USD = 0.307 KWD on 2026-01-02), limit $100,000.00"),
+        ("EUR", "92000.01", "total €92,000.01, $100,000.02 (1 USD = 0.92 EUR on 2 Jan 2026), limit $100,000.00"),
+        ("JPY", "15000001", "total ¥15,000,001, $100,000.01 (1 USD = 150 JPY on 2 Jan 2026), limit $100,000.00"),
+        ("KWD", "30700.001", "total KWD\u00a030,700.001, $100,000.01 (1 USD = 0.307 KWD on 2 Jan 2026), limit $100,000.00"),
     ],
 )
 def test_the_hit_names_both_amounts_and_never_shows_the_limit_as_over_itself(currency: str, net: str, shown: str) -> None:

@@ -115,7 +115,7 @@ def test_a_float_discount_raises() -> None:
 def test_the_trace_explains_every_line_and_the_total_without_any_cost() -> None:
     trace = explain(priced(GOLDEN, discount="15"))
     assert trace[2] == "Pro 150 \u00d7 $6.00 \u00d7 12 months = $10,800.00, less 15% = $9,180.00"
-    assert trace[-1] == "Total: $20,400.00 list - $3,060.00 = $17,340.00 net"
+    assert trace[-1] == "Total: $20,400.00 list \u2212 $3,060.00 = $17,340.00 net"
     assert not any("cost" in sentence or "6,120" in sentence for sentence in trace)
 
 

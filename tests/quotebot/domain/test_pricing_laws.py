@@ -280,7 +280,7 @@ def test_limited_discount_is_capped_and_shown_with_the_requested_discount() -> N
     assert (pricing.discount_percent, pricing.authorised_percent) == (Decimal(15), Decimal(10))
     assert str(pricing.deepest_discount_percent) == "32.00"  # 1 - 0.8 * 0.85
     assert "10% (of 15% requested) off" in explain(pricing)[0]
-    assert "discount on this line: 20% requested, 5% authorised, $540.00" in explain(pricing, 1)
+    assert "discount on this line: 20% requested, 5% authorized, $540.00" in explain(pricing, 1)
 
 
 def test_what_a_line_was_given_in_all_is_exact_without_a_discount_of_its_own() -> None:
@@ -351,7 +351,7 @@ def test_a_price_is_explained_in_german() -> None:
         "netto: 8.445,60\u00a0€",
         "Steuer: 19\u00a0%, geschätzt, 1.604,66\u00a0€",
     )
-    assert explain(pricing)[-1] == "Summe: 18.768,00\u00a0€ Liste - 2.815,20\u00a0€ = 15.952,80\u00a0€ netto"
+    assert explain(pricing)[-1] == "Summe: 18.768,00\u00a0€ Liste \u2212 2.815,20\u00a0€ = 15.952,80\u00a0€ netto"
 
 
 def test_every_detail_of_a_step_is_told_in_german() -> None:

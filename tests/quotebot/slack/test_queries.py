@@ -116,7 +116,7 @@ async def test_a_price_is_explained_whole_or_by_line_of_any_version(revised: Ben
 
 async def test_a_simulation_says_the_price_who_would_approve_and_what_differs(revised: Bench) -> None:
     text = await said(revised, f"simulate {QUOTE}: discount 25%")
-    assert text.startswith("*What if* · $10,800.00 · Needs approval: *VP Sales* (discount 25% (limit 20%)")
+    assert text.startswith("*What if* · $10,800.00 · Needs approval: *VP Sales* · discount 25% (limit 20%)")
     assert "Compared with Q-2026-0001 v2:" in text
     assert "• Discount 8% → 25%" in text
     assert "Nobody can approve it: discount 45% is over the 40% maximum" in await said(revised, f"simulate {QUOTE}: discount 45%")

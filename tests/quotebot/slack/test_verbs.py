@@ -88,6 +88,7 @@ MEANINGS: dict[str, Any] = {
     "finalise  q-2026-0042  V3": change(FinalizeQuote(), 3),
     f"accept {Q}": change(AcceptQuote()),
     f"accepted {Q} v2": change(AcceptQuote(), 2),
+    f"won {Q}": change(AcceptQuote()),
     f"cancel {Q}": change(CancelQuote()),
     f"cancel {Q}: not wanted: at all": change(CancelQuote("not wanted: at all")),
     f"lost {Q}: too expensive": change(LoseQuote("too expensive")),

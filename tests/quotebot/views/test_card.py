@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 
 from quotebot.commands.registry import REGISTRY
 from quotebot.domain.approvals.policy import PolicyDecision
+from quotebot.domain.pricing.price_requests import LineRequest
 from quotebot.domain.quotes.lifecycle import allowed, may_be_changed
 from quotebot.domain.quotes.quote import ApprovalState, Closing, Quote, QuoteState, Sending, SlotState, plain_times
+from quotebot.views import approver_card
 from quotebot.views.blocks import ButtonValue, parse_button_value
 from quotebot.views.card import Card, button_value, status_card
 from quotebot.views.messages import command_name
@@ -27,6 +29,7 @@ from quotebot.views.pending_buttons import (
     PendingEffect,
     command_buttons,
 )
+from tests.quotebot.parts import POLICY
 from tests.quotebot.views.block_kit import message_problems
 from tests.quotebot.views.quote_examples import MORNING, decided, example_approval, example_pricing, example_quote, quote_in
 
@@ -201,6 +204,21 @@ def test_cancelling_asks_first_what_is_final() -> None:
     (cancel,) = [one for one in elements(status_card(quote_in(QuoteState.PRICED), ())) if one["action_id"] == "quote.cancel"]
     assert cancel["confirm"]["title"]["text"] == "Cancel this quote?"
     assert "Acme · $17,340.00" in cancel["confirm"]["text"]["text"]
+
+
+def test_the_discount_of_a_quote_counts_those_of_its_lines() -> None:
+    lines = (LineRequest("pro", 100, Decimal(50)), LineRequest("sso", 100))
+    quote = example_quote(pricing=example_pricing("10", lines))
+    listed, net = quote.pricing.list_total, quote.pricing.net_total
+    percent = quote.pricing.discount_off_list_percent
+    assert percent == round(100 * (listed - net) / listed, 2) > 10
+    assert f" · {percent}% off $" in spoken(status_card(quote, ()))
+    only_on_lines = replace(quote, pricing=example_pricing("0", lines))
+    assert "37.5% off $9,600.00" in spoken(status_card(only_on_lines, ()))
+    request = example_approval(reasons=("discount 50% (limit 10%)", "saas margin is under the floor"))
+    card = approver_card.asking(replace(only_on_lines, approval=request), approver_card.Ask(POLICY, None, None, (), (), ()))
+    assert "*Discount*\n37.5% of $9,600.00" in spoken(card)
+    assert "• Discount 50% (limit 10%)\n• Saas margin" in spoken(card)
 
 
 def test_before_submission_the_card_says_who_would_have_to_approve_and_why() -> None:

@@ -1,7 +1,7 @@
 // Slack's short names for the emoji a sales workspace meets; an unknown name stays as it was typed.
 
 const EMOJI = {
-  "+1": "👍", "-1": "👎", abacus: "🧮", alarm_clock: "⏰", arrow_down: "⬇️", arrow_right: "➡️", arrow_up: "⬆️",
+  "+1": "👍", "-1": "👎", abacus: "🧮", alarm_clock: "⏰", arrow_double_up: "⏫", arrow_down: "⬇️", arrow_right: "➡️", arrow_up: "⬆️",
   arrows_counterclockwise: "🔄", ballot_box_with_check: "☑️", bar_chart: "📊", bell: "🔔", black_small_square: "▪️", book: "📖",
   briefcase: "💼", bulb: "💡", calendar: "📅", chart_with_downwards_trend: "📉", chart_with_upwards_trend: "📈", checkered_flag: "🏁",
   clipboard: "📋", clock1: "🕐", clock3: "🕒", closed_book: "📕", closed_lock_with_key: "🔐", double_vertical_bar: "⏸️",
@@ -14,7 +14,7 @@ const EMOJI = {
   party_popper: "🎉", pencil: "📝", pencil2: "✏️", point_right: "👉", pushpin: "📌", question: "❓", receipt: "🧾", recycle: "♻️",
   red_circle: "🔴", repeat: "🔁", robot_face: "🤖", rocket: "🚀", rotating_light: "🚨", scales: "⚖️", shield: "🛡️",
   slightly_smiling_face: "🙂", smile: "😄", sparkles: "✨", speech_balloon: "💬", stopwatch: "⏱️", tada: "🎉", thumbsdown: "👎",
-  thumbsup: "👍", timer_clock: "⏲️", unlock: "🔓", warning: "⚠️", wastebasket: "🗑️", wave: "👋", white_check_mark: "✅",
+  thumbsup: "👍", timer_clock: "⏲️", trophy: "🏆", unlock: "🔓", warning: "⚠️", wastebasket: "🗑️", wave: "👋", white_check_mark: "✅",
   white_circle: "⚪", x: "❌", zap: "⚡",
 };
 
