@@ -47,7 +47,7 @@ class Suspects:
         """Tell whether a suspect is known."""
         return bool(self.operations or self.effects)
 
-    def look(self, tx: Tx) -> None:
+    def load(self, tx: Tx) -> None:
         """Load the ids of the rows that were claimed at `claims` crashes."""
         operations = {row["id"] for row in tx.all("suspect_operations", suspect_claims=self.claims)}
         effects = {row["id"] for row in tx.all("suspect_effects", suspect_claims=self.claims)}
@@ -60,7 +60,7 @@ class Suspects:
 
 
 def take_operations(
-    tx: Tx, now: int, suspects: Suspects, limit: int, *, only: str | None = None, epoch: int, lease_until: int
+    tx: Tx, now: int, suspects: Suspects, limit: int, *, only: str | None, epoch: int, lease_until: int
 ) -> list[Operation]:
     """Claim up to `limit` due operations, each the oldest unfinished one of its lane; `only` is that of Ledger.claim_operations."""
     due = None
@@ -81,7 +81,7 @@ def take_effects(
     tx: Tx,
     now: int,
     suspects: Suspects,
-    keeper: GateRules,
+    rules: GateRules,
     audit: Audit,
     slots: Mapping[str, int],
     *,
@@ -97,7 +97,7 @@ def take_effects(
     claimed effects, the effects that failed as expired, and those that were dropped as superseded or needless. The caller clears
     both of the latter after the commit: this may run again.
     """
-    gates = keeper.look(tx, now)
+    gates = rules.read(tx, now)
     due: Iterator[Row] | list[Row] | None = None
     if suspects.any():
         found = (
@@ -225,7 +225,7 @@ def _replaced(tx: Tx, audit: Audit, now: int, effect: Effect) -> bool:
     if newer is None:
         return False
     if effect.maybe_sent:  # the older effect may still arrive
-        tx.one("doubt_owed", effect_key=newer["effect_key"])
+        tx.one("mark_maybe_sent", effect_key=newer["effect_key"])
     error = "A newer one with the same target is owed."
     row = tx.required("drop_due_effect", id=effect.id, fence=effect.fence, category="superseded", last_error=error, now=now)
     superseded(tx, audit, now, Effect.of(row, origin=effect.origin), {"by": newer["effect_key"]})
@@ -242,7 +242,7 @@ def _drop_needless(tx: Tx, audit: Audit, now: int, effect: Effect) -> None:
 
 NEWER: Final = Trouble("superseded", "A newer one with the same target is owed.")
 
-_MOVE: Final[Mapping[type, str]] = {Retry: "retry_effect", Uncertain: "doubt_effect", Fail: "bury_effect", Drop: "drop_effect"}
+_MOVE: Final[Mapping[type, str]] = {Retry: "retry_effect", Uncertain: "mark_uncertain", Fail: "fail_effect", Drop: "drop_effect"}
 
 STORED_AS: Final[Mapping[type, str]] = {  # outcomes of attempts in ledgers of every release
     Delivered: "delivered",
@@ -279,7 +279,7 @@ def adjust_settlement(tx: Tx, now: int, effect: Effect, settlement: Settlement) 
         newer = tx.one("newer_pending", supersede_key=effect.supersede_key, id=effect.id)
         if newer is not None:
             if settlement.trouble.maybe_sent or effect.maybe_sent:
-                tx.one("doubt_newer", id=newer["id"], dropped=effect.id, fence=effect.fence)
+                tx.one("mark_newer_maybe_sent", id=newer["id"], dropped=effect.id, fence=effect.fence)
             needless = replace(NEWER, maybe_sent=settlement.trouble.maybe_sent, unavailable=settlement.trouble.unavailable)
             return Drop(needless, settlement.hold_until)
     return settlement
@@ -345,7 +345,7 @@ def record_settlement(
 
 
 def record_attempt(
-    tx: Tx, now: int, claimed: Effect, *, outcome: str, trouble: Trouble | None = None, delay_ms: int | None = None
+    tx: Tx, now: int, claimed: Effect, *, outcome: str, trouble: Trouble | None, delay_ms: int | None = None
 ) -> None:
     """Write the row of an attempt that ended."""
     tx.one(

@@ -159,7 +159,7 @@ class GateRules:
         self._breaker = breaker
         self._audit = audit
 
-    def look(self, tx: Tx, now: int) -> Gates:
+    def read(self, tx: Tx, now: int) -> Gates:
         """Return all gates as they are now; expired holds are lifted, which is audited."""
         found = {}
         for row in tx.all("all_gates"):

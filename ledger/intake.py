@@ -211,7 +211,7 @@ def enqueue(tx: Tx, audit: Audit, now: int, cause: Cause, intents: Sequence[Effe
         )
     tx.many("insert_effect", rows)
     for key in doubted:
-        tx.one("doubt_owed", effect_key=key)
+        tx.one("mark_maybe_sent", effect_key=key)
     for parent_id in needless:
         drop_waiting(tx, audit, now, parent_id, "what it waited for will not happen")
     return owed

@@ -67,7 +67,7 @@ class Leases:
             recovered = await recovery.take_back_dead(ledger, dead, answer=self._answer, follow=self._follow)
             log.warning("replica.died", epochs=dead, operations=recovered.operations, effects=recovered.effects)
         if ledger.suspects.any() or await ledger.ownership.leads():
-            await ledger.database.read(ledger.suspects.look)
+            await ledger.database.read(ledger.suspects.load)
 
     async def take_lapsed(self) -> None:
         """Take back the claims of others whose leases have lapsed."""

@@ -49,9 +49,9 @@ if TYPE_CHECKING:
     from ledger.database import Database, Row, Tx
     from ledger.ownership import Ownership
 
-# Ordinals per cycle for the answers to a failed operation. They are separate from those of an execution's effects, and separate by
-# cycle: a replay may succeed.
-ANSWERS_PER_BURIAL: Final = 1000
+# Ordinals of each cycle for the effects of an operation that did not complete. They are apart from those of an execution's effects,
+# and each cycle has its own: a replay may succeed.
+ORDINALS_PER_CYCLE: Final = 1000
 PENDING_ORDINAL: Final = 250  # within a cycle, of the card that shows an unfinished operation
 
 FollowUpDecision = Callable[["Tx", Effect], FollowUps]
@@ -143,8 +143,14 @@ class Ledger:
         """Wait until every duplicate answered so far is counted and audited."""
         await asyncio.gather(*self._noting, return_exceptions=True)
 
+    def own_epoch(self) -> int:
+        """Return the epoch that this process claims under. Raises RuntimeError without one."""
+        if self.epoch is None:
+            raise RuntimeError("only a process with an epoch may claim")
+        return self.epoch
+
     def may_claim(self) -> bool:
-        """Tell whether no other process can hold this one for dead: it holds its lock, and its epoch was open after it took it."""
+        """Tell whether no other process can take this one for dead: it has its lock, and its epoch was open since."""
         return self.ownership.alone or (self.ownership.is_held() and self.ownership.term == self.term)
 
     def may_call(self, claimed: float, seconds: float) -> bool:
@@ -161,7 +167,7 @@ class Ledger:
         `only` lists what may be claimed, between spaces: sources (" cli "), or kinds, each with a schema of its payload that this
         build reads (" quote.cancel/1 quote.reopen/1 quote.reopen/2 "). The order within a lane holds regardless.
         """
-        now, epoch = self.clock.now_ms(), self._claiming_epoch()
+        now, epoch = self.clock.now_ms(), self.own_epoch()
         if not self.may_claim():
             return []
 
@@ -259,7 +265,7 @@ class Ledger:
                 recovery_action="retry",
                 after={"next_attempt_at": row["next_attempt_at"], "error": trouble.error},
             )
-            self.enqueue_for(tx, now, operation, effects, first=ANSWERS_PER_BURIAL // 2 + row["attempts"])
+            self.enqueue_for(tx, now, operation, effects, first=ORDINALS_PER_CYCLE // 2 + row["attempts"])
             return True
 
         if await self.database.write("retry_operation", work):  # a stale claim holds outdated values: its result clears nothing
@@ -323,7 +329,7 @@ class Ledger:
             self.enqueue_for(tx, now, operation, effects)
             return [DeadNotice.of_operation(operation, trouble)]
 
-        dead = await self.database.write("bury_operation", work)
+        dead = await self.database.write("fail_operation", work)
         self.announce(dead)
         if dead:  # not for a stale claim, as above
             self.suspects.clear(operation)
@@ -333,7 +339,7 @@ class Ledger:
     def fail_in(self, tx: Tx, now: int, operation: Operation, trouble: Trouble, response: Mapping[str, Any]) -> bool:
         """Fail an operation inside an open transaction; false when the fence is stale."""
         row = tx.one(
-            "bury_operation",
+            "fail_operation",
             id=operation.id,
             fence=operation.fence,
             category=trouble.category,
@@ -367,10 +373,32 @@ class Ledger:
             operation.id,
             operation.operation_key,
             operation.correlation_id,
-            first_ordinal=operation.cycle * ANSWERS_PER_BURIAL + first,
+            first_ordinal=operation.cycle * ORDINALS_PER_CYCLE + first,
         )
         for owed in enqueue(tx, self.audit, now, cause, intents):
             self.audit.of_operation(tx, now, "effect.owed", operation, actor=QUOTEBOT, after=owed)
+
+    def record_operation_attempt(
+        self, tx: Tx, now: int, operation: Operation, outcome: str, trouble: Trouble, delay_ms: int | None = None
+    ) -> None:
+        """Insert the attempt row of an execution that did not complete; a completed one needs no attempt row."""
+        tx.one(
+            "insert_attempt",
+            operation_id=operation.id,
+            effect_id=None,
+            cycle=operation.cycle,
+            fence=operation.fence,
+            epoch=operation.epoch,
+            kind="execute",
+            started_at=operation.claimed_at,
+            outcome=outcome,
+            http_status=None,
+            category=trouble.category,
+            error=trouble.error,
+            retry_after_ms=None,
+            delay_ms=delay_ms,
+            now=now,
+        )
 
     # --------------------------------------------------------------------------------------------------------- effects
 
@@ -390,7 +418,7 @@ class Ledger:
         A class that is not named is not claimed: this build may not know how to perform it. Effects older than the `max_age_ms` of
         their class fail as expired instead; `follow` decides their follow-ups. With `expires` false nothing expires.
         """
-        now, epoch = self.clock.now_ms(), self._claiming_epoch()
+        now, epoch = self.clock.now_ms(), self.own_epoch()
         if not self.may_claim():
             return []
 
@@ -453,22 +481,22 @@ class Ledger:
         free.
         """
         now = self.clock.now_ms()
-        alone = bool(self.suspects.operations or self.suspects.effects)  # suspects wait for the end of every row in flight
+        suspected = self.suspects.any()  # suspects wait for the end of every row in flight
 
         def work(tx: Tx) -> tuple[Effect, list[DeadNotice], bool, bool, bool] | None:
-            weighed = adjust_settlement(tx, now, effect, settlement)
-            refused = isinstance(weighed, Hold) and self.gates.flows(tx, family(effect.effect_class))  # once per outage
-            row = settle_effect(tx, now, effect, weighed)
+            adjusted = adjust_settlement(tx, now, effect, settlement)
+            refused = isinstance(adjusted, Hold) and self.gates.flows(tx, family(effect.effect_class))  # once per outage
+            row = settle_effect(tx, now, effect, adjusted)
             if row is None:
                 self.audit.of_effect(tx, now, "effect.late_result", effect)
                 return None
             settled = Effect.of(row, origin=effect.origin)
-            stirred = record_settlement(tx, self.audit, self.gates, now, effect, settled, weighed)
+            wakes = record_settlement(tx, self.audit, self.gates, now, effect, settled, adjusted)
             follow_ups = self.settle_follow_ups(tx, now, settled, decide)
             lane = {"class": settled.effect_class, "target": settled.target}
-            stirred = alone or stirred or bool(follow_ups.effects) or tx.one("unfinished_in_lane", **lane) is not None
+            wakes = suspected or wakes or bool(follow_ups.effects) or tx.one("unfinished_in_lane", **lane) is not None
             dead = [DeadNotice.of_effect(tx, settled)] if settled.state is EffectState.FAILED else []
-            return settled, dead, bool(follow_ups.commands), stirred, refused
+            return settled, dead, bool(follow_ups.commands), wakes, refused
 
         ended = await self.database.write("settle", work, brief=True)
         # A lookup that ended does not clear a suspect, nor does a late result.
@@ -477,8 +505,8 @@ class Ledger:
         if ended is None:
             self.effects_changed.set()
             return None
-        settled, dead, commanded, stirred, refused = ended
-        if stirred:
+        settled, dead, commanded, wakes, refused = ended
+        if wakes:
             self.effects_changed.set()
         if commanded:
             self.operations_changed.set()
@@ -561,35 +589,6 @@ class Ledger:
         """Return when (ms) the first operation is due that was not due at `after` (ms; default: now)."""
         now = self.clock.now_ms() if after is None else after
         return await self.database.read(lambda tx: _earliest(tx.one("next_operation_due_at", now=now)))
-
-    # --------------------------------------------------------------------------------------------------------- private
-
-    def _claiming_epoch(self) -> int:
-        if self.epoch is None:
-            raise RuntimeError("only the process that holds the instance lock and an epoch may claim")
-        return self.epoch
-
-    def record_operation_attempt(
-        self, tx: Tx, now: int, operation: Operation, outcome: str, trouble: Trouble | None = None, delay_ms: int | None = None
-    ) -> None:
-        """Insert the attempt row of an execution that did not complete; a completed one needs no attempt row."""
-        tx.one(
-            "insert_attempt",
-            operation_id=operation.id,
-            effect_id=None,
-            cycle=operation.cycle,
-            fence=operation.fence,
-            epoch=operation.epoch,
-            kind="execute",
-            started_at=operation.claimed_at,
-            outcome=outcome,
-            http_status=None,
-            category=None if trouble is None else trouble.category,
-            error=None if trouble is None else trouble.error,
-            retry_after_ms=None,
-            delay_ms=delay_ms,
-            now=now,
-        )
 
 
 def _earliest(*rows: Row | None) -> int | None:

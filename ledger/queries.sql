@@ -121,7 +121,7 @@ SET state = 'failed_retryable', epoch = NULL, lease_until = NULL, claims = 0, at
 WHERE id = :id AND state = 'in_progress' AND fence = :fence
 RETURNING *;
 
--- name: bury_operation
+-- name: fail_operation
 -- in_progress -> failed_terminal
 UPDATE operations
 SET state = 'failed_terminal', epoch = NULL, lease_until = NULL, claims = 0, attempts = attempts + 1, ever_failed = 1,
@@ -276,12 +276,12 @@ WHERE aggregate_id = :aggregate_id AND id > :id AND supersede_key = :supersede_k
   AND state IN ('pending', 'in_flight', 'uncertain', 'delivered')
 LIMIT 1;
 
--- name: doubt_newer
+-- name: mark_newer_maybe_sent
 -- The dropped one may have arrived: whoever replaces it must know.
 UPDATE effects SET maybe_sent = 1
 WHERE id = :id AND EXISTS (SELECT 1 FROM effects AS held WHERE held.id = :dropped AND held.state = 'in_flight' AND held.fence = :fence);
 
--- name: doubt_owed
+-- name: mark_maybe_sent
 UPDATE effects SET maybe_sent = 1 WHERE effect_key = :effect_key;
 
 -- name: wake_children
@@ -408,7 +408,7 @@ SET state = 'pending', epoch = NULL, lease_until = NULL, claims = :claims, attem
 WHERE id = :id AND state = 'in_flight' AND fence = :fence
 RETURNING *;
 
--- name: doubt_effect
+-- name: mark_uncertain
 -- in_flight -> uncertain
 UPDATE effects
 SET state = 'uncertain', epoch = NULL, lease_until = NULL, claims = :claims, attempts = attempts + :spent, maybe_sent = 1,
@@ -417,7 +417,7 @@ SET state = 'uncertain', epoch = NULL, lease_until = NULL, claims = :claims, att
 WHERE id = :id AND state = 'in_flight' AND fence = :fence
 RETURNING *;
 
--- name: bury_effect
+-- name: fail_effect
 -- in_flight -> failed
 UPDATE effects
 SET state = 'failed', epoch = NULL, lease_until = NULL, claims = 0, attempts = attempts + 1, ever_failed = 1,

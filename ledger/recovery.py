@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 AnswerDecision = Callable[["Tx", Operation], Sequence[EffectIntent]]
 Taking = Callable[["Tx", AnswerDecision, "FollowUpDecision"], tuple["Recovered", list[DeadNotice]]]
 log = structlog.get_logger(__name__)
+DEATHS_MAX: Final = 20  # epochs of a replica that are read to count its crashes in a row
 _DIED: Final = Trouble("transient", "The process died while it worked on this.", maybe_sent=True)
 _STOPPED: Final = Trouble("transient", "The process was stopped while it worked on this.", maybe_sent=True)
 _LAPSED: Final = Trouble("transient", "Its worker gave no sign of life for longer than its claim lasts.", maybe_sent=True)
@@ -64,14 +65,14 @@ async def begin_epoch(
     return await database.write("begin_epoch", work)
 
 
-async def deaths_in_a_row(database: Database, now_ms: int, *, within_ms: int, limit: int = 20, replica: str = MAIN) -> int:
+async def deaths_in_a_row(database: Database, now_ms: int, *, within_ms: int, replica: str) -> int:
     """Count a replica's previous processes in a row that crashed soon after their start and recently: several are a boot loop."""
 
     def work(tx: Tx) -> int:
         count = 0
-        for row in tx.all("last_epochs_of_replica", replica=replica, limit=limit + 1)[1:]:
+        for row in tx.all("last_epochs_of_replica", replica=replica, limit=DEATHS_MAX + 1)[1:]:
             young = row["ended_at"] is not None and row["ended_at"] - row["started_at"] <= within_ms
-            if row["end_reason"] != "died" or not young or now_ms - row["ended_at"] > limit * within_ms:
+            if row["end_reason"] != "died" or not young or now_ms - row["ended_at"] > DEATHS_MAX * within_ms:
                 break
             count += 1
         return count
@@ -93,7 +94,7 @@ async def take_back(ledger: Ledger, *, answer: AnswerDecision = no_answer, follo
     login is tried again with one effect: the secret may have been changed in the meantime.
     """
     now = ledger.clock.now_ms()
-    _epoch(ledger)
+    ledger.own_epoch()
 
     def work(tx: Tx, answer: AnswerDecision, follow: FollowUpDecision) -> tuple[Recovered, list[DeadNotice]]:
         recovered = _take_abandoned(ledger, tx, now, answer, follow)
@@ -122,7 +123,7 @@ async def take_back_lapsed(
     ledger: Ledger, *, answer: AnswerDecision = no_answer, follow: FollowUpDecision = no_follow_ups
 ) -> Recovered:
     """Release claims of other processes whose lease expired. Their late results are rejected by the newer fence."""
-    now, own = ledger.clock.now_ms(), _epoch(ledger)
+    now, own = ledger.clock.now_ms(), ledger.own_epoch()
 
     def work(tx: Tx, answer: AnswerDecision, follow: FollowUpDecision) -> tuple[Recovered, list[DeadNotice]]:
         operations = [Operation.of(row) for row in tx.all("lapsed_operations", epoch=own, now=now)]
@@ -134,7 +135,7 @@ async def take_back_lapsed(
 
 async def renew_leases(ledger: Ledger) -> bool:
     """Extend the leases of this process's claims; false when another process closed its epoch."""
-    now, own = ledger.clock.now_ms(), _epoch(ledger)
+    now, own = ledger.clock.now_ms(), ledger.own_epoch()
 
     def work(tx: Tx) -> bool:
         tx.one("renew_operation_leases", epoch=own, lease_until=now + ledger.lease_ms)
@@ -149,7 +150,7 @@ async def give_back(ledger: Ledger) -> None:
 
     The rules of `take_back` apply, except that the claim does not count as a crash.
     """
-    now, own = ledger.clock.now_ms(), _epoch(ledger)
+    now, own = ledger.clock.now_ms(), ledger.own_epoch()
 
     def work(tx: Tx) -> None:
         operations = [Operation.of(row) for row in tx.all("operations_in_progress") if row["epoch"] == own]
@@ -168,12 +169,6 @@ async def give_back(ledger: Ledger) -> None:
 def _claimed(row: Row) -> Effect:
     """Read an effect in flight. If it is still uncertain, it was claimed to be reconciled."""
     return Effect.of(row, reconciling=row["uncertain_since"] is not None)
-
-
-def _epoch(ledger: Ledger) -> int:
-    if ledger.epoch is None:
-        raise RuntimeError("only a process with an epoch holds claims")
-    return ledger.epoch
 
 
 async def _recover(ledger: Ledger, name: str, work: Taking, answer: AnswerDecision, follow: FollowUpDecision) -> Recovered:
@@ -228,7 +223,7 @@ def _take(
             ledger.settle_follow_ups(tx, now, buried, follow)
         else:
             _release_effect(ledger, tx, now, effect, why)
-    ledger.suspects.look(tx)
+    ledger.suspects.load(tx)
     return Recovered(len(operations), len(effects), len(dead)), dead
 
 
@@ -255,7 +250,7 @@ def _wake_what_a_clock_left_in_the_future(tx: Tx, now: int) -> None:
 def _fail_poison_effect(ledger: Ledger, tx: Tx, now: int, effect: Effect) -> Effect:
     error = f"The process died {effect.claims} times while delivering this."
     guard = {"id": effect.id, "fence": effect.fence, "now": now}
-    row = tx.required("bury_effect", **guard, maybe_sent=1, category="poison", code=None, last_error=error)
+    row = tx.required("fail_effect", **guard, maybe_sent=1, category="poison", code=None, last_error=error)
     buried = Effect.of(row)
     details = {"class": effect.effect_class, "error": error}
     ledger.audit.of_effect(tx, now, "system.error", buried, failure_category="poison", recovery_action="replay", after=details)
@@ -293,7 +288,7 @@ def _release_effect(ledger: Ledger, tx: Tx, now: int, effect: Effect, why: Troub
         return row is not None
     guard |= {"claims": effect.claims, "spent": 0, "next_attempt_at": now, "category": why.category, "last_error": why.error}
     if effect.semantics in ("append", "repeat_once"):
-        row = tx.one("doubt_effect", **guard)
+        row = tx.one("mark_uncertain", **guard)
         event, action = "effect.uncertain", "reconcile"
     else:
         row = tx.one("retry_effect", **guard, maybe_sent=1)
@@ -366,7 +361,7 @@ def _mark_uncertain(ledger: Ledger, tx: Tx, now: int, effect: Effect) -> None:
     ledger.audit.of_effect(tx, now, "effect.claimed", claimed, after=after)
     record_attempt(tx, now, claimed, outcome="died", trouble=LOST)
     tx.one(
-        "doubt_effect",
+        "mark_uncertain",
         id=claimed.id,
         fence=claimed.fence,
         claims=effect.claims,

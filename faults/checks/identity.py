@@ -22,7 +22,7 @@ SHOWN_UNFINISHED: Final = 250  # ordinal of the card that shows an unfinished co
 REDRAWN_AFTER_A_DECISION: Final = (800, 900)  # first ordinals of the cards after a replay and after a discard at the terminal
 REDRAWN_MAX: Final = 4  # cards of one dead command
 TOLD_AT_A_RETRY: Final = 500  # first ordinal of a retry's notifications
-ANSWERS_PER_BURIAL: Final = 1000  # SPEC: effects of a dead letter are numbered apart from those of an execution
+ORDINALS_PER_CYCLE: Final = 1000  # SPEC: effects of a dead letter are numbered apart from those of an execution
 CARDS_PER_GENERATION: Final = 1_000_000  # the card that a restore draws is numbered apart from both
 # Openings of the acknowledgements that promise nothing.
 NOT_RECORDED: Final = (
@@ -188,13 +188,13 @@ def _effect_keys(facts: Facts) -> Iterator[str]:
         else:
             operation = facts.operation.get(effect["operation_id"], {})
             parent_key, cycles = operation.get("operation_key"), operation.get("cycle", 1)
-            ordinals = [place, *(cycle * ANSWERS_PER_BURIAL + i for cycle in range(1, cycles + 1) for i in range(place + 1))]
+            ordinals = [place, *(cycle * ORDINALS_PER_CYCLE + i for cycle in range(1, cycles + 1) for i in range(place + 1))]
             ordinals += [row["generation"] * CARDS_PER_GENERATION for row in facts.generations]
             names = [event["event_type"] for event in facts.events_of_operation.get(parent_key, ())]
             retries = names.count("operation.retry_scheduled")  # its quote's card shows each
             told = [SHOWN_UNFINISHED, *(TOLD_AT_A_RETRY + n for n in range(1, retries + 1))]
             told += [first + n for first in REDRAWN_AFTER_A_DECISION for n in range(REDRAWN_MAX)]
-            ordinals += [cycle * ANSWERS_PER_BURIAL + n for cycle in range(1, cycles + 1) for n in told]
+            ordinals += [cycle * ORDINALS_PER_CYCLE + n for cycle in range(1, cycles + 1) for n in told]
             ordinals += range(place)  # after a replay that succeeded, the effects before it came from the dead letter
         if parent_key is None:
             yield f"effect {effect['id']} is owed by nothing that exists"

@@ -262,7 +262,7 @@ class MeetingDatabase(InlinePostgresDatabase):
     def finish(self, ran: Ran) -> None:
         """Deliver results. What is to run again does so at once, as it does when a server lets it wait for a lock."""
         self._hurries = bool(ran.again)
-        self._loop.call_soon(self._notified, ran)
+        self._loop.call_soon(self._batch_ended, ran)
 
     def crash(self) -> None:
         """Close the sessions without another word."""

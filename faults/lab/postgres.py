@@ -88,7 +88,7 @@ class InlinePostgresDatabase(PostgresDatabase):
 
     def _hand_over(self, batch: list[QueuedWrite]) -> None:
         _WRITING.clear()
-        self._loop.call_soon(self._notified, self._writer.run(batch))
+        self._loop.call_soon(self._batch_ended, self._writer.run(batch))
 
 
 class TrappedDocuments(DocumentRows):

@@ -98,7 +98,7 @@ BUGS: Final[dict[str, Callable[[], None]]] = {
     # a row that kills every process is retried for ever
     "poison never buried": partial(put, recovery, "_is_poison", lambda _ledger, _row: False),
     # a row that was claimed at two crashes is never tried
-    "suspects not looked up": partial(put, Suspects, "look", lambda _self, _tx: None),
+    "suspects not looked up": partial(put, Suspects, "load", lambda _self, _tx: None),
     # a pause has no effect
     "held class claimed": partial(put, Gates, "flowing", lambda _self, _name: True),
     # a new secret has no effect until a person resumes the class

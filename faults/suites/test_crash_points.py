@@ -45,7 +45,7 @@ NOT_IN_A_STORY: Final = {
     "audit.export": "one row, when an operator exports a proof: tests/quotebot/jobs/test_proof.py",
     "audit.rotate_key": "tests/ledger/audit/test_events.py",
     "begin_generation": "one transaction of a stopped bot, after point-in-time recovery: tests/quotebot/app/test_generations.py",
-    "bury_operation": "a bug of ours, twice: tests/quotebot/execution/test_executor.py, faults/suites/model_machine.py",
+    "fail_operation": "a bug of ours, twice: tests/quotebot/execution/test_executor.py, faults/suites/model_machine.py",
     "clock.confirm": "one audit row, when an operator confirms the clock: tests/quotebot/cli/test_clock.py",
     "drop": "an envelope over 1 MiB: tests/quotebot/slack/test_receiver.py; it owes nothing",
     "forget_steps": "an upload that Slack has lost: tests/quotebot/dispatch/test_uncertain.py, the simulated days",

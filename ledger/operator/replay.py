@@ -259,7 +259,7 @@ def _preview_effect(tx: Tx, effect: Effect) -> ReplayPreview:
 
 def _supersede(ledger: Ledger, tx: Tx, order: Order, effect: Effect, newer: Effect) -> ReplayResult:
     if effect.maybe_sent and newer.state is not EffectState.DELIVERED:
-        tx.one("doubt_owed", effect_key=newer.effect_key)  # the older one may still arrive
+        tx.one("mark_maybe_sent", effect_key=newer.effect_key)  # the older one may still arrive
     row = tx.required("supersede_dead", id=effect.id, fence=effect.fence, now=order.now)
     needless = Effect.of(row)
     after = {"by": newer.id, "actor": order.actor, "reason": order.reason}

@@ -215,7 +215,7 @@ class PostgresDatabase:
             self._drained.set_result(None)
 
     def _hand_over(self, batch: list[QueuedWrite]) -> None:
-        """Give a batch to the writer; its end is passed to `_notified`."""
+        """Give a batch to the writer; its end is passed to `_batch_ended`."""
         self._inbox.put(batch)
 
     def _next_batch(self) -> list[QueuedWrite]:
@@ -228,7 +228,7 @@ class PostgresDatabase:
                 batch.append(waiting.popleft())
         return batch
 
-    def _notified(self, ran: Ran) -> None:
+    def _batch_ended(self, ran: Ran) -> None:
         """Deliver the results of a batch in one turn of the loop; members to run again return to the head of the queue."""
         self._under_way = []
         for member in reversed(ran.again):
@@ -253,7 +253,7 @@ class PostgresDatabase:
                 self._writer.broken = f"the ledger's writer failed ({error!r})"
                 ran = Ran(tell(batch, OutcomeUnknown, f"{self._writer.broken}."), [])
             with contextlib.suppress(RuntimeError):  # the loop was closed: no caller is left
-                self._loop.call_soon_threadsafe(self._notified, ran)
+                self._loop.call_soon_threadsafe(self._batch_ended, ran)
 
 
 class SnapshotReader:

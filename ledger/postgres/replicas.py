@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 BOT_LOCK: Final = 0x626F74  # "bot" in ASCII: the key of the bots' lock, and the first of the two keys of each replica's lock
 LEAD_LOCK: Final = 0x6C656164  # "lead"
 BUILD_LOCK: Final = 0x626C64  # "bld": the first of the two keys of the lock that the replicas of one build share
-LOOK_SECONDS: Final = 0.5
+POLL_SECONDS: Final = 0.5
 FREE_SECONDS: Final = 2.0  # a living replica takes its lost lock again sooner
 SETTLED_SECONDS: Final = 15.0  # and its new session with a server that started or was promoted, which ended every session
 HELD_SECONDS: Final = FREE_SECONDS  # without an answer for so long, the lock may be lost and seen free by others
@@ -234,7 +234,7 @@ class ReplicaLock:
     # ------------------------------------------------------------------------------------------- on the lock's thread
 
     def _keep(self) -> None:
-        while not self._closing.wait(LOOK_SECONDS):
+        while not self._closing.wait(POLL_SECONDS):
             for _ in range(2):  # a lost session is replaced at once
                 with contextlib.suppress(psycopg.Error, DatabaseError):
                     self._look()

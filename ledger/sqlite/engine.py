@@ -240,13 +240,9 @@ class SqliteDatabase:
 
         return await _on_its_thread(self._reader, run)
 
-    async def remake_ballast(self) -> bool:
-        """Recreate the ballast if a minute has passed and there is space; true when it exists. For housekeeping."""
-        return await asyncio.to_thread(self._runner.remake_ballast)
-
     async def tend(self) -> None:
-        """Recreate a freed ballast if there is space."""
-        await self.remake_ballast()
+        """Recreate a freed ballast if a minute has passed and there is space."""
+        await asyncio.to_thread(self._runner.remake_ballast)
 
     async def close(self) -> None:
         """Finish the queued writes and close the connections. The bot copies the WAL into the file, inside the gate."""
@@ -303,8 +299,8 @@ class SqliteDatabase:
             return False
         return (self._urgent or self._waiting)[0].brief
 
-    def _hand_over(self, errand: list[Member] | QueuedCall) -> None:
-        self._inbox.put(errand)
+    def _hand_over(self, item: list[Member] | QueuedCall) -> None:
+        self._inbox.put(item)
         self._serve_if_needed()
 
     def _begun(self, *, begun: bool) -> None:
@@ -319,7 +315,7 @@ class SqliteDatabase:
     def _run_at_once(self) -> None:
         """Run the begun batch on the loop; with `at_once`, slow flushes run on another thread."""
         ran = self._runner.run(self._next_batch())
-        self._notified(ran)
+        self._batch_ended(ran)
         if self._opening.checkpoints and self._runner.worth_copying:
             self._serve_if_needed()
 
@@ -331,7 +327,7 @@ class SqliteDatabase:
         self._single_batches = self._single_batches + 1 if len(batch) == 1 else 0
         return batch
 
-    def _notified(self, ran: Ran) -> None:
+    def _batch_ended(self, ran: Ran) -> None:
         """Deliver the results of a batch in one turn of the loop; members to run again return to the head of the queue."""
         self._under_way = []
         for member in reversed(ran.again):
@@ -357,15 +353,15 @@ class SqliteDatabase:
         if error is not None:
             self._runner.broken = f"the ledger's writer failed ({error!r})."
             self._beginning = False
-            self._notified(Ran(tell(self._under_way, OutcomeUnknown, self._runner.broken), []))
+            self._batch_ended(Ran(tell(self._under_way, OutcomeUnknown, self._runner.broken), []))
         elif self._under_way or self._beginning:  # it arrived while the thread was leaving
             self._serve_if_needed()
 
-    def _do(self, errand: list[Member] | QueuedCall) -> Callable[[], None]:
+    def _do(self, item: list[Member] | QueuedCall) -> Callable[[], None]:
         """Run one item of the inbox on the thread; return the callback for the loop."""
-        if isinstance(errand, QueuedCall):
+        if isinstance(item, QueuedCall):
             return partial(self._begun, begun=self._runner.begin())
-        return partial(self._notified, self._runner.run(errand))
+        return partial(self._batch_ended, self._runner.run(item))
 
     def _serve(self, connection: sqlite3.Connection) -> None:
         """Run batches until the inbox is idle: one call to the thread per burst, not per batch.
@@ -376,7 +372,7 @@ class SqliteDatabase:
         runner, commits = self._runner, self._runner.commits
         while True:
             try:
-                errand = self._inbox.get(timeout=IDLE_SECONDS)
+                item = self._inbox.get(timeout=IDLE_SECONDS)
             except queue.Empty:
                 idle, commits = runner.commits == commits, runner.commits
                 if not self._opening.checkpoints:
@@ -386,12 +382,12 @@ class SqliteDatabase:
                 elif idle:
                     return
                 continue
-            if errand is QueuedCall.LEAVE:
+            if item is QueuedCall.LEAVE:
                 return
-            told = self._do(errand)
+            callback = self._do(item)
             commits = runner.commits
             with contextlib.suppress(RuntimeError):  # the loop was closed: no caller is left
-                self._loop.call_soon_threadsafe(told)
+                self._loop.call_soon_threadsafe(callback)
 
 
 def _on_its_thread(connection: aiosqlite.Connection, work: Callable[..., T], *arguments: object, **named: object) -> Awaitable[T]:

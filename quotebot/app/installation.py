@@ -62,8 +62,8 @@ if TYPE_CHECKING:
     Storage = SqliteStorage | PostgresStorage
 
 SOCKETS_MAX: Final = 9  # of Slack's ten
-LOCK_LOOKS: Final = 20
-LOCK_LOOK_SECONDS: Final = 0.05
+LOCK_POLLS: Final = 20
+LOCK_POLL_SECONDS: Final = 0.05
 log = structlog.get_logger(__name__)
 CATALOGS: Final = Path(__file__).parents[1] / "locale"
 NAMED: Final = 4  # traces listed in the error
@@ -272,10 +272,10 @@ async def instance_lock(
     """
     storage = storage_of(settings)
     lock: HeldLock | None = storage.hold(bot=bot)
-    for _ in range(LOCK_LOOKS):  # a command line that opens the ledger releases the lock within milliseconds
+    for _ in range(LOCK_POLLS):  # a command line that opens the ledger releases the lock within milliseconds
         if lock is not None:
             break
-        await asyncio.sleep(LOCK_LOOK_SECONDS)
+        await asyncio.sleep(LOCK_POLL_SECONDS)
         lock = storage.hold(bot=bot)
     while lock is None and stop is None and storage.is_uncertain:  # seconds, after which the bot has its lock again or is dead
         await asyncio.sleep(POLL_SECONDS)

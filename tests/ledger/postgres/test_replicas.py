@@ -150,7 +150,7 @@ def test_no_replica_starts_while_a_process_works_alone(place: PostgresPlace) -> 
 async def test_death_of_a_replica_is_proven_and_another_leads(
     place: PostgresPlace, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replicas, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(replicas, "POLL_SECONDS", 0.01)
     monkeypatch.setattr(replicas, "SETTLED_SECONDS", 0.0)
     one = sure(search(place, "one", clock).hold())
     await eventually(one.leads, "one to lead")
@@ -185,7 +185,7 @@ def epochs(place: PostgresPlace) -> list[str | None]:
 
 
 async def test_lost_lock_is_taken_again_in_a_new_term(place: PostgresPlace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replicas, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(replicas, "POLL_SECONDS", 0.01)
     with closing(sure(search(place, "one").hold())) as lock:
         place.shell().execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE '% replica one %'"
