@@ -64,9 +64,9 @@ class Body:
         return plain
 
 
-async def bounded_body(response: aiohttp.ClientResponse, limit: int = ANSWER_BYTES_MAX) -> bytes:
+async def bounded_body(response: aiohttp.ClientResponse) -> bytes:
     """Return the body of an answer to a request made with `auto_decompress=False`. Raises AnswerTooLargeError."""
-    body, content = Body(limit, response.headers.get("Content-Encoding")), bytearray()
+    body, content = Body(ANSWER_BYTES_MAX, response.headers.get("Content-Encoding")), bytearray()
     async for chunk in response.content.iter_chunked(CHUNK_BYTES):
         content += body.take(chunk)
     return bytes(content)

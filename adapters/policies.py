@@ -127,11 +127,6 @@ class Matrix:
         """Return the highest concurrency of the classes of a family; a family of SHARED has no more calls at once in all."""
         return max((line.concurrency for name, line in self.lines.items() if name.partition(".")[0] == family), default=0)
 
-    @property
-    def call_seconds_max(self) -> float:
-        """Longest time-out (seconds) of any class."""
-        return max(line.timeout_seconds for line in self.lines.values())
-
 
 class RetryDecision(StrEnum):
     """Consequence of a failed attempt for its effect."""

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import requests
 from requests.adapters import HTTPAdapter
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 ANSWER_BYTES_MAX: Final = 64 * 1024
 _CHUNK_BYTES: Final = 16 * 1024
@@ -45,10 +42,9 @@ class _Session(requests.Session):
         return None
 
 
-def reporting_session(headers: Mapping[str, str] | None = None) -> requests.Session:
+def reporting_session() -> requests.Session:
     """Return a session for reports."""
     session = _Session()
-    session.headers.update(headers or {})
     for scheme in ("https://", "http://"):
         session.mount(scheme, _Adapter(max_retries=0))
     return session

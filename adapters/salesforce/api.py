@@ -92,9 +92,9 @@ class Salesforce:
 
     `instance_url` is the org's own https address (https://acme.my.salesforce.com), `ca_file` a PEM file to trust instead of the
     public authorities, `timeout_seconds` the longest deadline of one whole call, login included; an effect has its own (see
-    `call_seconds`). `credentials` replaces the client secret, e.g. by an assertion. Proxies of the process environment are
-    ignored; name one with `proxy_url`. `watch` receives the usage of the org's API allowance each time it begins to run short,
-    in a worker thread. `session` and `executor` replace our own connections and threads.
+    `call_seconds`). `credentials` replaces the client secret, e.g. by an assertion. `watch` receives the usage of the org's API
+    allowance each time it begins to run short, in a worker thread. `session` and `executor` replace our own connections and
+    threads.
     """
 
     def __init__(
@@ -106,10 +106,8 @@ class Salesforce:
         credentials: Credentials | None = None,
         mapping: CrmMapping | None = None,
         ca_file: str | None = None,
-        api_version: str = API_VERSION,
         timeout_seconds: float = 20.0,
         threads: int = 4,
-        proxy_url: str | None = None,
         watch: Callable[[ApiUsage], None] | None = None,
         session: requests.Session | None = None,
         executor: Executor | None = None,
@@ -123,14 +121,12 @@ class Salesforce:
             raise ValueError(f"the certificate file for Salesforce does not exist: {ca_file}")
         self.mapping = mapping or default_mapping()
         self._hash_field, self._version_field = map(self.mapping.field_of, ("content_hash", "version"))
-        self._api_version = api_version
         self._calls = SalesforceCalls(
             f"https://{parts.netloc}",
             credentials or ClientCredentials(client_id, client_secret),
-            api_version=api_version,
+            api_version=API_VERSION,
             timeout_seconds=timeout_seconds,
-            session=session
-            or make_session(ca_file=ca_file, timeout_seconds=timeout_seconds, connections=threads, proxy_url=proxy_url),
+            session=session or make_session(ca_file=ca_file, timeout_seconds=timeout_seconds, connections=threads),
             threads=threads,
             executor=executor,
             watch=watch,
@@ -149,7 +145,7 @@ class Salesforce:
         Raises AdapterError: VALIDATION before anything is sent for a bad key or more than 499 lines, CONFLICT when the key holds
         other content or the chosen opportunity cannot take it, otherwise the failure of Salesforce's answer.
         """
-        body = graph_body(quote, self._api_version, self.mapping)
+        body = graph_body(quote, API_VERSION, self.mapping)
         trip = Trip(correlation_id, Target("write the quote", self.mapping.quote, quote.key, writes=True))
         return await self._calls.within_deadline(trip, self._create(quote, body, trip))
 
@@ -163,7 +159,7 @@ class Salesforce:
         if found is None:
             return body
         closed = field is not None and found.get(field) is True
-        return graph_body(quote, self._api_version, self.mapping, opportunity_id=found["Id"], closed=closed)
+        return graph_body(quote, API_VERSION, self.mapping, opportunity_id=found["Id"], closed=closed)
 
     async def find_quote(self, key: str, content_hash: str, *, correlation_id: str) -> SalesforceRecord | None:
         """Return the quote of that key; None when it is absent. Raises AdapterError, CONFLICT when it holds other content."""

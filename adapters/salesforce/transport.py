@@ -213,12 +213,6 @@ class _Adapter(HTTPAdapter):
         super().init_poolmanager(*args, **kwargs)
         self.poolmanager.pool_classes_by_scheme = {"https": _Pool}
 
-    def proxy_manager_for(self, *args: Any, **kwargs: Any) -> Any:
-        """Use our own connection class behind a proxy too."""
-        manager = super().proxy_manager_for(*args, **kwargs)
-        manager.pool_classes_by_scheme = {"https": _Pool}
-        return manager
-
     def send(self, request: requests.PreparedRequest, *args: Any, **kwargs: Any) -> requests.Response:
         """Send once and read the whole answer. Raises AnswerTooLargeError besides what requests raises."""
         kwargs["timeout"] = self._timeout_seconds
@@ -236,15 +230,13 @@ class _Adapter(HTTPAdapter):
         return response
 
 
-def make_session(*, ca_file: str | None, timeout_seconds: float, connections: int, proxy_url: str | None) -> requests.Session:
+def make_session(*, ca_file: str | None, timeout_seconds: float, connections: int) -> requests.Session:
     """Return the session all calls share. It ignores proxies, certificates and credentials of the process environment."""
     session = requests.Session()
     session.trust_env = False
     session.max_redirects = 0
     session.verify = ca_file if ca_file is not None else True
     session.headers["User-Agent"] = "quotebot"
-    if proxy_url is not None:
-        session.proxies = {"https": proxy_url}
     adapter = _Adapter(timeout_seconds, connections)
     session.mount("https://", adapter)
     session.adapters.pop("http://")

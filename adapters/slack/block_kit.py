@@ -19,7 +19,6 @@ VIEW_BLOCKS_MAX: Final = 100
 VIEW_BYTES_MAX: Final = 250_000
 MESSAGE_TEXT_MAX: Final = 4_000  # chat.update refuses more
 MARKDOWN_MAX: Final = 12_000  # of all markdown blocks together
-ATTACHMENTS_MAX: Final = 100
 OPTION_VALUE_MAX: Final = 150
 BLOCKS: Final = frozenset({"header", "section", "context", "actions", "divider", "input", "image", "markdown"})  # used by this app
 ELEMENTS: Final = frozenset(
@@ -64,9 +63,9 @@ _REQUIRED: Final = frozenset({("header", "text"), ("input", "label")})
 STRINGS: Final = {"value": 2_000, "url": 3_000, "action_id": 255, "block_id": 255, "alt_text": 2_000, "image_url": 3_000}
 
 
-def message_problems(text: str, blocks: list[Json], attachments: int = 0) -> list[str]:
+def message_problems(text: str, blocks: list[Json]) -> list[str]:
     """Return every problem for which Slack would refuse a message; empty without problems."""
-    return list(_message_problems(text, blocks, attachments))
+    return list(_message_problems(text, blocks))
 
 
 def view_problems(view: Json) -> list[str]:
@@ -74,13 +73,11 @@ def view_problems(view: Json) -> list[str]:
     return list(_view_problems(view))
 
 
-def _message_problems(text: str, blocks: list[Json], attachments: int) -> Iterator[str]:
+def _message_problems(text: str, blocks: list[Json]) -> Iterator[str]:
     if not text:
         yield "a message without text: nothing for notifications and screen readers"
     if len(text) > MESSAGE_TEXT_MAX:
         yield f"text over {MESSAGE_TEXT_MAX}"
-    if attachments > ATTACHMENTS_MAX:
-        yield f"over {ATTACHMENTS_MAX} attachments"
     if any(block.get("type") == "input" for block in blocks):
         yield "an input block in a message"
     yield from _blocks_problems(blocks, MESSAGE_BLOCKS_MAX)

@@ -87,11 +87,6 @@ def product(*factors: Decimal | int) -> Decimal:
     return result
 
 
-def percent_of(percent: Decimal, amount: Decimal, currency: str) -> Decimal:
-    """Return `percent` per cent of `amount`, rounded once."""
-    return round_money(multiply(percent, amount, Decimal("0.01")), currency)
-
-
 def allocate(amount: Decimal, weights: Sequence[tuple[Decimal, str]], smallest: Decimal) -> tuple[Decimal, ...]:
     """Allocate `amount` exactly in proportion to weights, by largest remainder. All are non-negative multiples of `smallest`.
 

@@ -25,13 +25,13 @@ class Received:
     headers: Mapping[str, str]
     body: bytes
 
-    def header(self, name: str, default: str = "") -> str:
-        """Return a header; its name may be written in any case."""
+    def header(self, name: str) -> str:
+        """Return a header, or ""; its name may be written in any case."""
         wanted = name.lower()
         for given, value in self.headers.items():
             if given.lower() == wanted:
                 return value
-        return default
+        return ""
 
     @property
     def origin(self) -> str:

@@ -27,7 +27,7 @@ from quotebot.sandbox.salesforce import SalesforceService
 from quotebot.sandbox.salesforce.schema import SCHEMA
 from quotebot.sandbox.serving import Body, answered, posted
 from quotebot.sandbox.slack.courier import REDELIVERIES_MAX, Courier, Line
-from quotebot.sandbox.slack.directory import APP_TOKEN, APPROVERS, BOT_TOKEN, OPERATORS, SUBSCRIPTIONS
+from quotebot.sandbox.slack.directory import APP_TOKEN, APPROVERS, BOT_TOKEN, OPERATORS
 from quotebot.sandbox.slack.errors import GestureError, Json
 from quotebot.sandbox.slack.gestures import Gestures
 from quotebot.sandbox.slack.listing import listing
@@ -250,11 +250,10 @@ class World:
     """All external services for one bot, either served on loopback (`serve`) or called in their own process (`unserved`).
 
     `data_dir` holds uploads, certificates and the request log; without one they stay in memory and the world cannot be served.
-    `ack_seconds` is how long Slack waits for an ack; `subscriptions` are the app's event subscriptions; with `echo_own_messages`
-    the bot also receives its own messages as events, as from Slack. `now` (Unix seconds), `monotonic` (seconds) and `tokens` are
-    its only sources of time and randomness. `line` carries envelopes to the bot; the default is Socket Mode. `scopes` are those the
-    app was installed with, None for all; a `limited` Slack has its rate limits. With `delayed_events` the app has Delayed Events
-    switched on.
+    `ack_seconds` is how long Slack waits for an ack; with `echo_own_messages` the bot also receives its own messages as events, as
+    from Slack. `now` (Unix seconds), `monotonic` (seconds) and `tokens` are its only sources of time and randomness. `line` carries
+    envelopes to the bot; the default is Socket Mode. `scopes` are those the app was installed with, None for all; a `limited` Slack
+    has its rate limits. With `delayed_events` the app has Delayed Events switched on.
     """
 
     def __init__(
@@ -262,7 +261,6 @@ class World:
         data_dir: Path | None,
         *,
         ack_seconds: float = ACK_SECONDS,
-        subscriptions: frozenset[str] = SUBSCRIPTIONS,
         echo_own_messages: bool = False,
         now: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
@@ -278,7 +276,7 @@ class World:
         self.clock = VirtualClock(now)
         self.weather = ArmedFaults(monotonic=monotonic, tokens=tokens)
         self.witness = Witness(data_dir and data_dir / "witness.jsonl", now=now)
-        self.slack = Workspace(self.clock, tokens, data_dir and data_dir / "slack-files", subscriptions=subscriptions)
+        self.slack = Workspace(self.clock, tokens, data_dir and data_dir / "slack-files")
         self.salesforce = SalesforceService(
             self.witness, self.weather, data_dir and data_dir / "salesforce", now=now, tokens=tokens
         )

@@ -228,15 +228,6 @@ def root_effect_key(tx: Tx, quote_id: str) -> str:
     return key
 
 
-def pricing_hash(tx: Tx, quote_id: str) -> str:
-    """Return the hash of the head version's immutable snapshot."""
-    row = tx.one("load_quote", quote_id=quote_id)
-    if row is None:
-        raise LookupError(f"there is no quote {quote_id}")
-    found: str = row["pricing_hash"]
-    return found
-
-
 def approval_count(tx: Tx, quote_id: str, version: int) -> int:
     """Return the number of approval requests of this version."""
     row = tx.required("count_approvals", quote_id=quote_id, quote_version=version)

@@ -225,7 +225,7 @@ async def one_retrier(site: Site) -> Seen:
     async with closed_session() as session:
         client = web_client("", site.settings, session)
         found = [type(handler).__name__ for handler in client.retry_handlers]
-    with make_session(ca_file=None, timeout_seconds=1, connections=1, proxy_url=None) as requests_session:
+    with make_session(ca_file=None, timeout_seconds=1, connections=1) as requests_session:
         retries: Any = requests_session.get_adapter("https://")
         if retries.max_retries.total:
             found.append(f"requests ({retries.max_retries.total})")

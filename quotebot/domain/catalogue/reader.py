@@ -21,6 +21,7 @@ from typing import Any, Final
 from quotebot.domain import money
 
 TEXT_CHARACTERS_MAX = 80
+TEXTS_MAX = 100
 SHOWN_CHARACTERS_MAX = 60
 PRICE_MAX = Decimal("1e9")
 DECIMALS_MAX = 6
@@ -175,14 +176,14 @@ class Table:
             return "USD"
         return value
 
-    def texts(self, key: str, *, most: int = 100) -> tuple[str, ...]:
+    def texts(self, key: str) -> tuple[str, ...]:
         """Return a list of texts; empty when the key is absent."""
         value = self.entries.get(key, [])
-        if isinstance(value, list | tuple) and len(value) <= most:
+        if isinstance(value, list | tuple) and len(value) <= TEXTS_MAX:
             good = [row for row in value if isinstance(row, str) and is_text(row, TEXT_CHARACTERS_MAX, stored=self.stored)]
             if len(good) == len(value):
                 return tuple(good)
-        self.report(f"{shown(value)} must be a list of at most {most} non-empty texts", 'e.g. ["a", "b"]', key)
+        self.report(f"{shown(value)} must be a list of at most {TEXTS_MAX} non-empty texts", 'e.g. ["a", "b"]', key)
         return ()
 
     def tables(self, key: str, *, most: int, needed: bool = False) -> list[Table]:
@@ -243,11 +244,11 @@ class DocumentError(ValueError):
     """The text cannot be parsed; the message gives the reason and, if known, the place."""
 
 
-def read_toml(text: str, *, parse_float: Callable[[str], Any] = Decimal) -> dict[str, Any]:
+def read_toml(text: str) -> dict[str, Any]:
     """Parse a TOML document. Raises DocumentError, also for one that is nested too deeply."""
     if _DOTTED.search(text):
         raise too_deep()
-    document: dict[str, Any] = _read(lambda: tomllib.loads(text, parse_float=parse_float))
+    document: dict[str, Any] = _read(lambda: tomllib.loads(text, parse_float=Decimal))
     return document
 
 

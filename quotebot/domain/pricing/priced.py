@@ -186,11 +186,6 @@ class Pricing:
         return (*self.lines, *self.options)
 
     @property
-    def total_contract_value(self) -> Decimal:
-        """Total value of the contract, before tax."""
-        return self.net_total
-
-    @property
     def terms(self) -> tuple[str, ...]:
         """Names of the contract's special terms."""
         return () if self.request is None else self.request.terms

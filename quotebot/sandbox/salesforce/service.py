@@ -133,14 +133,12 @@ class SalesforceService:
         weather: ArmedFaults,
         data_dir: Path | None,
         *,
-        port: int = 0,
         now: Callable[[], float] = time.time,
         tokens: Tokens | None = None,
     ) -> None:
         self._weather = weather
         self._outages = Outages("salesforce", weather, witness)
         self._data_dir = data_dir
-        self._port = port
         self._org = Org(now)
         self.rules = self._org.rules  # further reactions of the org to a write: its admin's rules, its locks
         self._rest = RestApi(self._org)
@@ -167,7 +165,7 @@ class SalesforceService:
         runner = web.AppRunner(application, shutdown_timeout=_SHUTDOWN_SECONDS, access_log=None)
         self._runner = runner
         await runner.setup()
-        await web.TCPSite(runner, _LOOPBACK, self._port, ssl_context=context).start()
+        await web.TCPSite(runner, _LOOPBACK, 0, ssl_context=context).start()
         await web.TCPSite(runner, _LOOPBACK, 0).start()
         self.url = f"https://{_LOOPBACK}:{runner.addresses[0][1]}"
         self.plain_url = f"http://{_LOOPBACK}:{runner.addresses[1][1]}"

@@ -182,9 +182,7 @@ class Files:
 class Workspace:
     """All state of the Slack half. `url` is the base URL once the world serves; `on_post` is called for every visible message."""
 
-    def __init__(
-        self, clock: VirtualClock, tokens: Tokens, folder: Path | None, *, subscriptions: frozenset[str] = SUBSCRIPTIONS
-    ) -> None:
+    def __init__(self, clock: VirtualClock, tokens: Tokens, folder: Path | None) -> None:
         self.clock = clock
         self.tokens = tokens
         self.changes = Changes()
@@ -193,7 +191,7 @@ class Workspace:
         self.views = Views(self.changes, clock, tokens)
         self.files = Files(self.changes, clock, tokens, folder)
         self.passes = Passes(clock, tokens)
-        self.subscriptions = subscriptions
+        self.subscriptions = SUBSCRIPTIONS
         self.unfurl_domains: frozenset[str] = frozenset()  # whose links the app is told about
         self.url = ""
         self.on_post: Callable[[Message], None] | None = None

@@ -67,8 +67,6 @@ async def test_an_unknown_quote_is_none(bench: Bench) -> None:
     assert await loaded(bench) is None
     with pytest.raises(LookupError, match="Q-2026-0042"):
         await bench.ledger.database.read(lambda tx: store.root_effect_key(tx, "Q-2026-0042"))
-    with pytest.raises(LookupError, match="Q-2026-0042"):
-        await bench.ledger.database.read(lambda tx: store.pricing_hash(tx, "Q-2026-0042"))
 
 
 async def test_the_thread_is_remembered(bench: Bench) -> None:
@@ -173,13 +171,6 @@ async def test_requests_are_counted_per_version(bench: Bench) -> None:
     await inserted(bench, REJECTED)
     counted = await bench.ledger.database.read(lambda tx: [store.approval_count(tx, "Q-2026-0042", v) for v in (1, 2)])
     assert counted == [1, 0]
-
-
-async def test_a_snapshot_is_found_by_its_hash(bench: Bench) -> None:
-    await inserted(bench, PRICED)
-    found = await bench.ledger.database.read(lambda tx: store.pricing_hash(tx, "Q-2026-0042"))
-    assert found == bench.row("SELECT pricing_hash FROM quote_versions")["pricing_hash"]
-    assert len(found) == 64
 
 
 async def twin(bench: Bench, **changes: Any) -> tuple[str, int, int] | None:

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 
-def message_problems(text: str, blocks: list[Json], attachments: int = 0) -> list[str]:
+def message_problems(text: str, blocks: list[Json]) -> list[str]:
     """Return everything that Slack would refuse in a message; empty if nothing."""
-    return [*block_kit.message_problems(text, blocks, attachments), *_refused_blocks(blocks)]
+    return [*block_kit.message_problems(text, blocks), *_refused_blocks(blocks)]
 
 
 def view_problems(view: Json) -> list[str]:
