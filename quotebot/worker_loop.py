@@ -33,7 +33,7 @@ log = structlog.get_logger(__name__)
 
 POLL_SECONDS: Final = 1.0
 GIVE_WAY_SECONDS: Final = 0.025
-LOOK_SECONDS: Final = 0.0025  # poll interval while yielding to an acknowledgement
+YIELD_POLL_SECONDS: Final = 0.0025  # poll interval while yielding to an acknowledgement
 FLOOD: Final = 10  # so many reservations...
 FLOOD_SECONDS: Final = 0.1  # ...within this time count as overload
 FLOOD_MOMENTS: Final = 10  # the workers yield for so many intervals of GIVE_WAY_SECONDS, then they claim
@@ -142,10 +142,10 @@ class Precedence:
             if moment == FLOOD_MOMENTS - 1:
                 return BUSY
             await asyncio.sleep(GIVE_WAY_SECONDS)
-        looks = round(GIVE_WAY_SECONDS / LOOK_SECONDS)
+        looks = round(GIVE_WAY_SECONDS / YIELD_POLL_SECONDS)
         while self.busy:
             if not looks:
                 return BUSY
             looks -= 1
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(YIELD_POLL_SECONDS)
         return LATELY if self._clock.monotonic() - self._board[_LAST_AT] < LATELY_SECONDS else QUIET

@@ -52,7 +52,7 @@ from quotebot.jobs.rulesets import RulesetChanges
 from quotebot.jobs.scheduler import Scheduler
 from quotebot.jobs.scheduler import jobs as scheduled_jobs
 from quotebot.observability.alerts import log_dead_letter, log_pause
-from quotebot.observability.clock_guard import LOOK_SECONDS, ClockGuard
+from quotebot.observability.clock_guard import CLOCK_CHECK_SECONDS, ClockGuard
 from quotebot.observability.metrics import PAGE_SECONDS, Metrics, page_path, write_page
 from quotebot.store import quotes as store
 from quotebot.worker_loop import POLL_SECONDS, Precedence
@@ -251,8 +251,8 @@ class Workers:
         claims = claim_jobs(leases, settings.lease_seconds, alone=ledger.ownership.alone)
         jobs = [
             [
-                Job("clock", LOOK_SECONDS, guard.look),
-                *([Job("share_limits", LOOK_SECONDS, self._dispatcher.share_limits)] if shared else []),
+                Job("clock", CLOCK_CHECK_SECONDS, guard.look),
+                *([Job("share_limits", CLOCK_CHECK_SECONDS, self._dispatcher.share_limits)] if shared else []),
                 Job(
                     "approvers", APPROVERS_SECONDS, lambda: follow_role_changes(ledger, rules), APPROVERS_FIRST_SECONDS, leader=True
                 ),

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ledger.operator.explain import Waiting
     from ledger.records import EffectIntent, Operation
 
-LOOK_SECONDS: Final = 0.25
+POLL_SECONDS: Final = 0.25
 HEARTBEAT_SECONDS: Final = 10.0  # limit to notice a reader that has gone
 LETTER: Final = (
     *("id", "operation_key", "correlation_id", "class", "target", "aggregate_id", "status", "category", "last_error"),
@@ -79,7 +79,7 @@ async def watch(
                     print(line, flush=True)
             shown = seen
             try:
-                await asyncio.wait_for(stop.wait(), LOOK_SECONDS)
+                await asyncio.wait_for(stop.wait(), POLL_SECONDS)
             except TimeoutError:
                 continue
     return exits.OK

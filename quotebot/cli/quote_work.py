@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from quotebot.settings import Settings
 
 WAIT_SECONDS: Final = 30.0
-LOOK_SECONDS: Final = 0.1
+POLL_SECONDS: Final = 0.1
 NEW: Final = "new"  # aggregate of a creation
 REQUEST_ID: Final = re.compile(r"[!-~]{1,100}")
 USER: Final = re.compile(r"[UW][A-Z0-9]{1,30}")
@@ -212,7 +212,7 @@ async def _finished(ledger: Ledger, operation: Operation) -> Operation:
             except LedgerInUseError:  # a bot has just started
                 continue
             return await _look(ledger, operation.id)
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(POLL_SECONDS)
         operation = await _look(ledger, operation.id)
     return operation
 

@@ -37,7 +37,7 @@ WAIT_SECONDS: Final = 600.0  # after the last row is due
 WAIT_POLL_SECONDS: Final = 0.2
 BATCH: Final = 100  # rows replayed at once: they share commits
 _FAILED: Final = frozenset({"failed again", "cannot know", "not found", "discarded"})
-LOOK_SECONDS: Final = 30.0
+LOOKUP_SECONDS: Final = 30.0
 
 
 async def replay(
@@ -382,10 +382,10 @@ async def _looked(performer: Any, effect: Effect) -> ReplayPreview:
     if not performer.may_have_happened(effect):
         return ReplayPreview(Expectation.WOULD_BE_REDONE)
     try:
-        async with asyncio.timeout(LOOK_SECONDS):
+        async with asyncio.timeout(LOOKUP_SECONDS):
             found = await performer.find(effect)
     except TimeoutError:
-        return ReplayPreview(Expectation.CANNOT_KNOW, f"no answer within {LOOK_SECONDS:g} s")
+        return ReplayPreview(Expectation.CANNOT_KNOW, f"no answer within {LOOKUP_SECONDS:g} s")
     except AdapterError as error:
         return ReplayPreview(Expectation.CANNOT_KNOW, str(error))
     if found is None:

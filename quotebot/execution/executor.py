@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 INTERNAL_RETRIES: Final = 1  # after that an internal error makes the command a dead letter; an invalid value does so at once
-LOOK_SECONDS: Final = 0.05  # TTL of the check for a newly activated ruleset
+RULESET_CHECK_SECONDS: Final = 0.05  # between two checks for a newly activated ruleset
 PENDING_MS: Final = 2_000  # age from which a quote's card shows an unfinished command
 SHOWN_MS: Final = PENDING_MS // 2  # a card may show a command from PENDING_MS on; younger ones end without a redraw of it
 SHELF_SECONDS: Final = 60  # retry interval of a command that needs a newer build
@@ -81,7 +81,7 @@ def as_it_came(at: int) -> int:
 
 
 class Decider:
-    """Command transaction by the current rules. Plain synchronous code: a transaction that is run again decides the same."""
+    """Decision on commands by the current rules. Plain synchronous code: a transaction that is run again decides the same."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class Decider:
         self._follow = follow
         self._vouched = vouched
 
-    async def look_ahead(self) -> None:
+    async def read_ruleset(self) -> None:
         """Read a newly activated ruleset before a transaction needs it: parsing a large one there would block all writes.
 
         Raises DatabaseError and RulesetError as the transaction does, which reads again.
@@ -140,7 +140,7 @@ class Decider:
         drawn = any(
             effect.effect_class == effects.CARD and effect.aggregate_id == operation.aggregate_id for effect in outcome.effects
         )
-        again = () if drawn or not _may_be_shown(operation, self._now_ms()) else standing_drawn(tx, operation)
+        again = () if drawn or not _may_be_shown(operation, self._now_ms()) else quote_card_updated(tx, operation)
         return replace(outcome, effects=(*outcome.effects, *again, *dead_letter_card_updated(tx, operation)))
 
     def _outcome_of(
@@ -202,7 +202,7 @@ def failure_answer(tx: Tx, operation: Operation, error: str, now_ms: int) -> tup
     channel = operation.payload.get("channel") if quote is None else quote.channel
     text = messages.terminal(error, operation.correlation_id, quote_id)
     answer = effects.reply(operation.aggregate_id, operation.actor, channel, text, now_ms)
-    shown = standing_drawn(tx, operation) if _may_be_shown(operation, now_ms) else ()
+    shown = quote_card_updated(tx, operation) if _may_be_shown(operation, now_ms) else ()
     return (answer, *shown, *dead_letter_card_updated(tx, operation))
 
 
@@ -227,7 +227,7 @@ def _may_be_shown(operation: Operation, now: int) -> bool:
     return bool(operation.attempts) or now - operation.received_at >= SHOWN_MS
 
 
-def standing_drawn(tx: Tx, operation: Operation) -> tuple[EffectIntent, ...]:
+def quote_card_updated(tx: Tx, operation: Operation) -> tuple[EffectIntent, ...]:
     """Return the effect that redraws the card of the command's quote: it shows which commands are unfinished."""
     quote_id = parse_quote_id(operation.aggregate_id)
     if quote_id is None or _readable(tx, quote_id) is None:
@@ -304,7 +304,7 @@ class Executor:
         self._draw = draw
         self._poll_seconds = poll_seconds
         self._precedence = precedence or Precedence(ledger.clock)
-        self._looked_at = float("-inf")
+        self._ruleset_checked_at = float("-inf")
         self._claimed_at = 0  # time of the last claim (Unix ms); the next due time is searched after it
         # The last claim returned fewer rows than its limit, so no claimable row is left; the next one triggers a wake-up.
         self._took_all = False
@@ -328,9 +328,10 @@ class Executor:
         self._claimed_at = self._now_ms()
         operations = await self._ledger.claim_operations(most, only=self._only)
         self._took_all = len(operations) < most
-        if operations and self._ledger.clock.monotonic() - self._looked_at >= LOOK_SECONDS:
-            self._looked_at = self._ledger.clock.monotonic()
-            await self._look_ahead()
+        if operations and self._ledger.clock.monotonic() - self._ruleset_checked_at >= RULESET_CHECK_SECONDS:
+            self._ruleset_checked_at = self._ledger.clock.monotonic()
+            with contextlib.suppress(DatabaseError, RulesetError):  # the transaction reads it again and reports the error
+                await self._decider.read_ruleset()
         if len(operations) == 1:  # the usual case needs no tasks
             await self._execute_bound(operations[0])
         elif operations:
@@ -340,10 +341,6 @@ class Executor:
     def decide(self, tx: Tx, operation: Operation) -> Outcome:
         """Decide inside the open transaction, as `Decider.decide` does."""
         return self._decider.decide(tx, operation, circle=INSIDER if self._circle_of is None else NOBODY_ASKED)
-
-    async def _look_ahead(self) -> None:
-        with contextlib.suppress(DatabaseError, RulesetError):  # the transaction reads it again and reports the error
-            await self._decider.look_ahead()
 
     async def _execute_together(self, operations: list[Operation]) -> None:
         """Run all commands to their end, independently of each other; then raise the first error: it is unsafe to continue."""
@@ -448,7 +445,7 @@ class Executor:
 
     async def _retry(self, operation: Operation, trouble: Trouble, delay: float) -> None:
         """Schedule a retry of a command in `delay` seconds; the card of its quote shows it."""
-        shown = await self._ledger.database.read(lambda tx: standing_drawn(tx, operation))
+        shown = await self._ledger.database.read(lambda tx: quote_card_updated(tx, operation))
         await self._when_writable(lambda: self._ledger.retry_operation(operation, trouble, round(delay * 1000), shown))
 
     async def _when_writable(self, write: Callable[[], Awaitable[T]]) -> T:

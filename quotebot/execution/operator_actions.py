@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from quotebot.execution.run import Run
     from quotebot.store.dead_letters import Backlog, DeadLetterCard, OpsCard
 
+CANCEL_REASON: Final = N_("A person cancelled it on the quote's card.")
 REPLAYED_AT_ONCE: Final = 50  # in one transaction: an acknowledgement must not wait for more
 
 
@@ -183,10 +184,7 @@ def _operated(run: Run, reference: str) -> DeadLetterCard | Decision:
     return operator_actions.unknown_dead_letter(run.asked, reference) if card is None else card
 
 
-REASON: Final = N_("A person cancelled it on the quote's card.")
-
-
-def standing(tx: Tx, quote_id: str, effect_id: int, viewer: Viewer, now: int, *, operator: bool) -> str:
+def effect_status(tx: Tx, quote_id: str, effect_id: int, viewer: Viewer, now: int, *, operator: bool) -> str:
     """Return what an effect of a quote waits for, as text. A quote that the viewer cannot see is answered like a missing one."""
     quote, found = store.load(tx, quote_id), _effect_of_quote(tx, quote_id, effect_id)
     row = row_of(tx, "effect", effect_id)
@@ -196,7 +194,7 @@ def standing(tx: Tx, quote_id: str, effect_id: int, viewer: Viewer, now: int, *,
         return operator_messages.unknown_effect(quote_id)
     effect, label = found
     sentence, remedy = waits.explain(waiting(effect_facts(tx, row, now)), operator=operator)
-    return operator_messages.standing(label, quote, effect, sentence, remedy if operator else None)
+    return operator_messages.effect_status(label, quote, effect, sentence, remedy if operator else None)
 
 
 def act_on_effect(run: Run, payload: ActOnEffect, quote: Quote, root: str) -> Decision:
@@ -221,7 +219,7 @@ def _cancel(run: Run, payload: ActOnEffect, quote: Quote, effect: Effect, label:
     if run.asked.actor not in (*quote.authors, *run.rules.operators):
         return operator_actions.not_yours(run.asked, quote, label)
     if effect.cycle == payload.cycle and effect.state == "pending":
-        cancel_effect(run.ledger, run.tx, effect.id, **_who(run), reason=_(REASON), now=run.now, follow=run.follow)
+        cancel_effect(run.ledger, run.tx, effect.id, **_who(run), reason=_(CANCEL_REASON), now=run.now, follow=run.follow)
         return operator_actions.cancelled(run.asked, quote, effect, label, root)
     row = run.tx.required("effect_by_id", id=effect.id)
     operator = run.asked.actor in run.rules.operators
@@ -237,14 +235,14 @@ def _effect_of_quote(tx: Tx, quote_id: str, effect_id: int) -> tuple[Effect, Lab
     return None if found is None or label is None else (found, label)
 
 
-def command_standing(tx: Tx, quote_id: str, operation_id: int, viewer: Viewer, now: int, *, operator: bool) -> str:
+def command_status(tx: Tx, quote_id: str, operation_id: int, viewer: Viewer, now: int, *, operator: bool) -> str:
     """Return what a command about a quote waits for, as text. A quote that the viewer cannot see is answered like a missing one."""
     quote, row = store.load(tx, quote_id), row_of(tx, "operation", operation_id)
     if quote is None or may_see(viewer, quote) is not Sight.FULL or row is None or row["aggregate_id"] != quote_id:
         return operator_messages.unknown_command(quote_id)
     sentence, remedy = waits.explain(waiting(operation_facts(tx, row, now)))
     name = messages.command_name(row["action_kind"])
-    return operator_messages.command_standing(name, row["correlation_id"], sentence, remedy if operator else None)
+    return operator_messages.command_status(name, row["correlation_id"], sentence, remedy if operator else None)
 
 
 def act_on_command(run: Run, payload: ActOnCommand) -> Decision:

@@ -25,7 +25,7 @@ from ledger.retention import HOUR_MS, KEEP, Keep, Progress, Purged, Rest, purge,
 from quotebot import effects
 from quotebot.domain.language import _
 from quotebot.domain.schedule.schedules import DAY_MS
-from quotebot.execution.executor import PENDING_MS, standing_drawn
+from quotebot.execution.executor import PENDING_MS, quote_card_updated
 from quotebot.store import dead_letters, history
 from quotebot.store import quotes as store
 from quotebot.views import messages
@@ -358,7 +358,7 @@ async def show_pending_commands(ledger: Ledger) -> int:
     def work(tx: Tx) -> int:
         found = due(tx)
         for operation in found:
-            shown = standing_drawn(tx, operation) if operation.aggregate_id != "new" else (_still_creating(operation),)
+            shown = quote_card_updated(tx, operation) if operation.aggregate_id != "new" else (_still_creating(operation),)
             ledger.enqueue_for(tx, now, operation, shown, first=PENDING_ORDINAL)
         return len(found)
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 CHAIN: Final = "clock"  # name of the audit chain
 GAP_MS: Final = 3_660_000  # an hour plus clock drift: between both clocks, or since the last event of the audit
 TOLERANCE_MS: Final = 300_000  # between this clock and Slack's
-LOOK_SECONDS: Final = 2.0
+CLOCK_CHECK_SECONDS: Final = 2.0
 ASK_SECONDS: Final = 60.0  # between two questions to Slack
 ANSWER_SECONDS: Final = 5.0
 JUMP: Final = "jump"  # wall clock and monotonic clock diverged

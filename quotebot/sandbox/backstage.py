@@ -48,8 +48,8 @@ WATCH = ("ops", "watch", "--json", "--limit", "30")
 LINGER_SECONDS = 3.0  # a reloaded page reconnects sooner than a process starts
 RETRY_SECONDS = 1.0
 State = Literal["starting", "running", "stopping", "dead"]
-LOOK_SECONDS: Final = 0.25
-HEARTBEAT_LOOKS: Final = 40
+POLL_SECONDS: Final = 0.25
+HEARTBEAT_POLLS: Final = 40
 NO_LEDGER: Final = "The bot is somebody else's here (--no-bot), and so is its ledger: see `quotebot ops watch` beside it."
 Deed = Literal["kill", "start", "restart"]
 DatabaseDeed = Literal["kill", "start"]
@@ -449,10 +449,10 @@ class Backstage:
                 fresh = {name: value for name, value in news.items() if value is not None and value != sent.get(name)}
                 quiet = 0 if fresh else quiet + 1
                 text = "".join(f"event: {name}\ndata: {json.dumps(value)}\n\n" for name, value in fresh.items())
-                if text or quiet % HEARTBEAT_LOOKS == 0:
+                if text or quiet % HEARTBEAT_POLLS == 0:
                     await response.write(text.encode() or b": alive\n\n")
                 sent |= fresh
-                await (self._changes.after(self._changes.version, LOOK_SECONDS) if feed is None else feed.changed(LOOK_SECONDS))
+                await (self._changes.after(self._changes.version, POLL_SECONDS) if feed is None else feed.changed(POLL_SECONDS))
         except ConnectionError:
             return
 

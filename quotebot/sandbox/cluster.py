@@ -30,7 +30,7 @@ _MEMORY: Final = Path("/dev/shm")  # noqa: S108 -- likewise
 _ROOM_BYTES: Final = 1 << 30
 _SOCKET_MAX: Final = 107  # bytes of a socket's path
 _SECONDS: Final = 60.0
-_LOOK_SECONDS: Final = 0.02
+_POLL_SECONDS: Final = 0.02
 # The server ends when the process that holds the other end of this shell's input does, however it ended.
 _BESIDE: Final = '"$@" </dev/null & read -r _; kill -s QUIT $! 2>/dev/null; wait $!'
 _SETTINGS: Final = {
@@ -204,7 +204,7 @@ class Cluster:
         if self._process is not None:
             deadline = time.monotonic() + _SECONDS
             while not all(_has_ended(process) for process in each) and time.monotonic() < deadline:
-                time.sleep(_LOOK_SECONDS)
+                time.sleep(_POLL_SECONDS)
             assert self._process.stdin is not None  # noqa: S101 -- a pipe, above
             self._process.stdin.close()  # the shell ends; first a server that was not started completely
             self._process.wait(timeout=_SECONDS)
@@ -219,7 +219,7 @@ class Cluster:
             if self._process.poll() is not None or time.monotonic() > deadline:
                 self._end(signal.SIGKILL)
                 raise ClusterError(f"The PostgreSQL server in {self.folder} did not start; {self.folder / 'server.log'} says why.")
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS)
 
     def _own(self, folder: Path) -> None:
         """Create a private folder that the server's user owns and can reach."""

@@ -45,12 +45,12 @@ if TYPE_CHECKING:
     from ledger.clock import Clock
     from quotebot.slack.surface import Surface
 
-LOOK_SECONDS: Final = 1.5
+LOOKUP_SECONDS: Final = 1.5
 FRESH_SECONDS: Final = 60.0
 AWAY_SECONDS: Final = 30.0  # after a failure only the mirror, if there is one, answers for so long
 REMEMBERED: Final = 256  # cached queries
 CHARACTERS_MIN: Final = 2
-ACCOUNT_LOOK_CHARACTERS_MAX: Final = 255  # Salesforce's limit for a name
+ACCOUNT_LOOKUP_CHARACTERS_MAX: Final = 255  # Salesforce's limit for a name
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
@@ -113,7 +113,7 @@ class AccountLookup:
             return Found()
         return await self._recent.get(
             (beginning,),
-            lambda: self._find(beginning, LOOK_SECONDS),
+            lambda: self._find(beginning, LOOKUP_SECONDS),
             None if instead is None else lambda: instead(beginning),
         )
 
@@ -134,11 +134,11 @@ class OpportunityLookup:
     async def __call__(self, account: str, typed: str) -> Found[OpenOpportunity]:
         """Return at most 20 opportunities whose name contains `typed`; none if no source answers in time."""
         piece, instead = _typed(typed), self._instead
-        if not 0 < len(account) <= ACCOUNT_LOOK_CHARACTERS_MAX:
+        if not 0 < len(account) <= ACCOUNT_LOOKUP_CHARACTERS_MAX:
             return Found()
         return await self._recent.get(
             (account, piece),
-            lambda: self._find(account, piece, LOOK_SECONDS),
+            lambda: self._find(account, piece, LOOKUP_SECONDS),
             None if instead is None else lambda: instead(account, piece),
         )
 

@@ -30,7 +30,7 @@ from quotebot.commands.registry import parse_stored
 from quotebot.domain.access import Sight, may_see
 from quotebot.domain.language import _
 from quotebot.execution.membership import is_direct
-from quotebot.execution.operator_actions import command_standing, standing
+from quotebot.execution.operator_actions import command_status, effect_status
 from quotebot.handlers import extraction
 from quotebot.slack import delegation, grammar, message_text, payloads, verbs
 from quotebot.slack.builder import edited_version, register_builder
@@ -43,7 +43,7 @@ from quotebot.slack.guidance import answered, register_guidance
 from quotebot.slack.home_listeners import register_home
 from quotebot.slack.operator_cards import register_operator_cards
 from quotebot.slack.shared_links import register_links
-from quotebot.slack.surface import FORMS, LOOK_AGAIN_SECONDS, Answer, Surface, transport_of
+from quotebot.slack.surface import FORMS, RULESET_REFRESH_SECONDS, Answer, Surface, transport_of
 from quotebot.store import approvals as approval_store
 from quotebot.store import quotes as store
 from quotebot.store.quotes import offered
@@ -269,8 +269,8 @@ class QuoteListeners:
 
     async def _record(self, ack: Any, context: Any, command: Command) -> None:
         answer = await self.surface.desk.receive(command, **transport_of(context))
-        if self.surface.looked_seconds_ago() >= LOOK_AGAIN_SECONDS:
-            asyncio.get_running_loop().call_soon(self.surface.look)  # runs when the acknowledgement is on its way
+        if self.surface.ruleset_age_seconds() >= RULESET_REFRESH_SECONDS:
+            asyncio.get_running_loop().call_soon(self.surface.read_ruleset)  # runs when the acknowledgement is on its way
         await ack(text=answer.text, blocks=list(answer.blocks) or None)
 
     async def on_button(self, ack: Any, body: Body, context: Any) -> None:
@@ -427,7 +427,9 @@ class QuoteListeners:
         elif action["action_id"] == CHECK:
             viewer = await viewer_of(context, value.quote_id)
             operator = viewer.user in self.surface.rules.operators and not viewer.own_only
-            read = partial(standing, quote_id=value.quote_id, effect_id=value.effect_id, viewer=viewer, now=now, operator=operator)
+            read = partial(
+                effect_status, quote_id=value.quote_id, effect_id=value.effect_id, viewer=viewer, now=now, operator=operator
+            )
             await self.surface.reply(ack, body, await ledger.database.read(read))
         else:
             payload = ActOnEffect("cancel" if action["action_id"] == CANCEL else "retry", value.effect_id, value.cycle)
@@ -443,7 +445,7 @@ class QuoteListeners:
             viewer = await viewer_of(context, value.quote_id)
             operator = viewer.user in self.surface.rules.operators and not viewer.own_only
             quote_id, row_id = value.quote_id, value.operation_id
-            said = await ledger.database.read(lambda tx: command_standing(tx, quote_id, row_id, viewer, now, operator=operator))
+            said = await ledger.database.read(lambda tx: command_status(tx, quote_id, row_id, viewer, now, operator=operator))
             await self.surface.reply(ack, body, said)
         else:
             deed: Deed = "cancel" if action["action_id"] == CANCEL_COMMAND else "retry"

@@ -378,7 +378,7 @@ def _cut(text: str, *, of_quote: bool = False) -> str:
     return "\n".join((*kept, left_out, last))
 
 
-def trail(tx: Tx, quote_id: str, viewer: Viewer, *, operator: bool = False) -> str:
+def trail(tx: Tx, quote_id: str, viewer: Viewer, *, operator: bool) -> str:
     """Return a quote's history as mrkdwn, oldest event first; without full sight of the quote, `messages.not_seen`."""
     quote = store.load(tx, quote_id)
     sight = Sight.NOTHING if quote is None else may_see(viewer, quote)

@@ -63,12 +63,12 @@ if TYPE_CHECKING:
 
 PEOPLE_MAX: Final = 10_000  # budgets in memory; the least recently used is dropped first
 ROUNDING_SECONDS: Final = 1e-6
-LOOK_SECONDS: Final = 0.01  # TTL of the cached active ruleset
-LOOK_AGAIN_SECONDS: Final = 0.25  # age after which a recorded command starts a background read of it
-WORDS_SECONDS: Final = 5.0  # maximum age of the catalogue by which a command is parsed without a new read
+RULESET_TTL_SECONDS: Final = 0.01  # TTL of the cached active ruleset
+RULESET_REFRESH_SECONDS: Final = 0.25  # age after which a recorded command starts a background read of it
+PARSE_AGE_SECONDS: Final = 5.0  # maximum age of the ruleset by which a command is parsed without a new read
 OPEN_SECONDS: Final = 1.8  # a form is opened inside the acknowledgement, and Slack waits 3 s for that
-WHISPER_SECONDS: Final = 0.8
-RULES_SECONDS: Final = 0.5  # longest wait for a read; a large ruleset that was just activated may take longer
+REPLY_SECONDS: Final = 0.8  # an ephemeral reply is sent inside the acknowledgement
+RULESET_READ_SECONDS: Final = 0.5  # longest wait for a read; a large ruleset that was just activated may take longer
 
 RECORDED: Final = (CreateQuote, CloneQuote, verbs.ChangeRequest, delegation.DelegationRequest, DigestRequest)
 
@@ -275,8 +275,8 @@ class NotAcknowledgedError(Exception):
 
 
 @dataclass(slots=True)
-class Looked:
-    """Time of the last check of the active ruleset, in monotonic seconds."""
+class RulesetRead:
+    """Last read of the active ruleset, begun `at` (monotonic seconds)."""
 
     at: float = float("-inf")
     reading: asyncio.Future[Any] | None = None  # the event loop keeps no strong reference to it
@@ -293,7 +293,7 @@ class Surface:
     active: ActiveRuleset
     status: Callable[[str, Viewer], Awaitable[Card | None]]
     gate: AccessGate
-    looked: Looked = field(default_factory=Looked)
+    last_read: RulesetRead = field(default_factory=RulesetRead)
     lookup: Callable[[str], Awaitable[Found[str]]] | None = None  # account names in the CRM, if enabled
     opportunities: Callable[[str, str], Awaitable[Found[OpenOpportunity]]] | None = None  # open ones of an account
     contacts: Callable[[str, str], Awaitable[Found[str]]] | None = None  # of a customer, if the CRM mirror is kept
@@ -306,10 +306,12 @@ class Surface:
     async def rules_now(self) -> Rules:
         """Return the rules with the active ruleset. It is used only to parse text: each command reads the ruleset itself.
 
-        A read younger than LOOK_SECONDS is shared instead of repeated.
+        A read younger than RULESET_TTL_SECONDS is shared instead of repeated.
         """
-        if self.looked_seconds_ago() >= LOOK_SECONDS:
-            await asyncio.wait({self.look()}, timeout=RULES_SECONDS)  # after the timeout it continues, for the next command
+        if self.ruleset_age_seconds() >= RULESET_TTL_SECONDS:
+            await asyncio.wait(
+                {self.read_ruleset()}, timeout=RULESET_READ_SECONDS
+            )  # after the timeout it continues, for the next command
         return replace(self.rules, ruleset=self.active.known)
 
     async def rules_for(self, rules: Rules, account: str, account_id: str | None = None) -> Rules:
@@ -322,27 +324,27 @@ class Surface:
     async def understood(self, text: str, channel: str) -> tuple[verbs.Meaning, Rules]:
         """Return the meaning of typed text, and the rules by which it was parsed.
 
-        A command that parses with a ruleset younger than WORDS_SECONDS does not wait for a read of the ledger. Text that does not
-        parse, and read-only requests, use the current ruleset.
+        A command that parses with a ruleset younger than PARSE_AGE_SECONDS does not wait for a read of the ledger. Text that does
+        not parse, and read-only requests, use the current ruleset.
         """
         if len(text) > grammar.TEXT_CHARACTERS_MAX:
             return grammar.GrammarProblem(messages.too_long(grammar.TEXT_CHARACTERS_MAX)), self.rules
-        age_seconds = self.looked_seconds_ago()
-        if age_seconds < WORDS_SECONDS:
+        age_seconds = self.ruleset_age_seconds()
+        if age_seconds < PARSE_AGE_SECONDS:
             asked = verbs.parse(text, channel, self.active.known.catalogue)
             if isinstance(asked, RECORDED):
                 return asked, self.rules
         rules = await self.rules_now()
         return verbs.parse(text, channel, rules.catalogue), rules
 
-    def looked_seconds_ago(self) -> float:
-        """Return the age of the last check of the active ruleset."""
-        return self.ledger.clock.monotonic() - self.looked.at
+    def ruleset_age_seconds(self) -> float:
+        """Return the age of the last read of the active ruleset."""
+        return self.ledger.clock.monotonic() - self.last_read.at
 
-    def look(self) -> asyncio.Future[Any]:
+    def read_ruleset(self) -> asyncio.Future[Any]:
         """Start a read of the active ruleset."""
-        self.looked.at = self.ledger.clock.monotonic()
-        self.looked.reading = reading = asyncio.ensure_future(self.ledger.database.read(self.active.read))
+        self.last_read.at = self.ledger.clock.monotonic()
+        self.last_read.reading = reading = asyncio.ensure_future(self.ledger.database.read(self.active.read))
         reading.add_done_callback(_noticed)
         return reading
 
@@ -493,9 +495,7 @@ class Surface:
 
     async def respond(self, response_url: str, text: str, blocks: Sequence[Body] = (), *, replace: bool = False) -> None:
         """Send one person a reply through the `response_url` of their request: one attempt, no pending effect."""
-        await attempt(
-            self.slack.respond(response_url, text=text, blocks=blocks, replace=replace), WHISPER_SECONDS, "reply.not_sent"
-        )
+        await attempt(self.slack.respond(response_url, text=text, blocks=blocks, replace=replace), REPLY_SECONDS, "reply.not_sent")
 
 
 def _noticed(reading: asyncio.Future[Any]) -> None:

@@ -256,9 +256,9 @@ def unknown_command(quote_id: str) -> str:
     return _(text, quote=messages.escape(quote_id))
 
 
-def command_standing(name: str, ref: str, sentence: str, remedy: str | None) -> str:
+def command_status(name: str, ref: str, sentence: str, remedy: str | None) -> str:
     """Reply to a status check of a command. `remedy` is a terminal command for operators."""
-    return _standing(_command(name, ref), sentence, remedy)
+    return _status(_command(name, ref), sentence, remedy)
 
 
 def _command(name: str, ref: str) -> str:
@@ -270,9 +270,9 @@ def unknown_effect(quote_id: str) -> str:
     return _("{quote} owes nothing like that. Nothing was changed; refresh its card.", quote=messages.escape(quote_id))
 
 
-def standing(label: str, quote: Quote, effect: Effect, sentence: str, remedy: str | None) -> str:
+def effect_status(label: str, quote: Quote, effect: Effect, sentence: str, remedy: str | None) -> str:
     """Reply to a status check of an effect. `remedy` is a terminal command for operators."""
-    return _standing(_named(label, quote, effect), sentence, remedy)
+    return _status(_named(label, quote, effect), sentence, remedy)
 
 
 def _tried(what: str, sentence: str) -> str:
@@ -285,7 +285,7 @@ def _too_late(what: str, sentence: str) -> str:
     return _("{what}: {sentence} Your click changed nothing.", what=what, sentence=said)
 
 
-def _standing(what: str, sentence: str, remedy: str | None) -> str:
+def _status(what: str, sentence: str, remedy: str | None) -> str:
     said = messages.short(sentence, SENTENCE_CHARACTERS_MAX)
     text = _("{what}: {sentence} You need not do anything.", what=what, sentence=said)
     if remedy is None:

@@ -75,7 +75,7 @@ async def test_ledger_in_a_database_is_begun_locked_and_proven(url: str, tmp_pat
 async def test_lock_of_the_bot_is_taken_again_after_its_session_was_lost(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replicas, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(replicas, "POLL_SECONDS", 0.01)
     storage = storage_of(Settings(_env_file=None, data_dir=tmp_path, ledger_url=url))
     lock = storage.hold(bot=True)
     assert lock is not None

@@ -13,7 +13,7 @@ from quotebot import effects
 from quotebot.commands.payloads import ActOnCommand, DecideApproval, Deed, FinalizeQuote, MarkSent, NoteStaleDraft
 from quotebot.dispatch.slack_card import QuoteCards
 from quotebot.execution.executor import PENDING_MS, Decider, Executor
-from quotebot.execution.operator_actions import command_standing
+from quotebot.execution.operator_actions import command_status
 from quotebot.jobs.maintenance import show_pending_commands
 from quotebot.views import messages
 from quotebot.views.pending_buttons import CANCEL_COMMAND, CHECK_COMMAND, RETRY_COMMAND
@@ -228,7 +228,7 @@ async def test_status_of_a_command_says_what_it_waits_for(bench: Bench, approved
 
     async def said(quote_id: str, team: str = "T0HOME") -> str:
         return await bench.ledger.database.read(
-            lambda tx: command_standing(tx, quote_id, operation_id, viewer(team=team), now, operator=False)
+            lambda tx: command_status(tx, quote_id, operation_id, viewer(team=team), now, operator=False)
         )
 
     assert "The command finalize" in await said(approved)

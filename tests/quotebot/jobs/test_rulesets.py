@@ -30,7 +30,7 @@ from quotebot.jobs.repricing import Repricing
 from quotebot.jobs.rulesets import Import, RulesetAnswer, RulesetChanges, Who
 from quotebot.sandbox.world import World
 from quotebot.slack.queries import Reads
-from quotebot.slack.surface import LOOK_SECONDS
+from quotebot.slack.surface import RULESET_TTL_SECONDS
 from quotebot.slack.verbs import ChangeRequest, CompareRequest, parse
 from quotebot.store import quotes
 from quotebot.store import rulesets as store
@@ -365,7 +365,9 @@ async def test_product_activated_while_the_bot_runs_can_be_sold_by_the_next_comm
             asked = Import(parse_ruleset({**document, "version": "2"}), "rules.json", activate=True)
             answer = await RulesetChanges(ledger).import_draft(asked, who("1"), seen=1)
             assert answer.outcome == "applied"
-        await eventually(lambda: time.monotonic() - looked_at >= LOOK_SECONDS, "the moment in which a look is shared to pass")
+        await eventually(
+            lambda: time.monotonic() - looked_at >= RULESET_TTL_SECONDS, "the moment in which a look is shared to pass"
+        )
         await deal.slash("new for Acme: 2 gadget; term 1m")
         await deal.settled()
         assert "$42.00" in await deal.card_text()
@@ -389,7 +391,9 @@ async def test_an_activated_policy_decides_about_the_next_submission_in_slack(tm
         assert "VP Sales" in await deal.card_text()
         (approval,) = read_ledger(tmp_path / "bot" / "ledger.db", "SELECT state, required_roles FROM approvals")
         assert (approval["state"], approval["required_roles"]) == ("pending", '["vp_sales"]')
-        await eventually(lambda: time.monotonic() - looked_at >= LOOK_SECONDS, "the moment in which a look is shared to pass")
+        await eventually(
+            lambda: time.monotonic() - looked_at >= RULESET_TTL_SECONDS, "the moment in which a look is shared to pass"
+        )
         await deal.click(MORE, user="U0REP", value="How pricing works")
         assert "discount 6% (limit 5%)" in (await deal.whispers("U0REP"))[-1]
 

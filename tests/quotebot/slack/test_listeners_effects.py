@@ -19,7 +19,7 @@ from quotebot.commands.payloads import ActOnEffect, Deed
 from quotebot.dispatch.slack_card import effect_lines
 from quotebot.domain.quotes.quote import QuoteState
 from quotebot.execution.executor import Executor
-from quotebot.execution.operator_actions import REASON, standing
+from quotebot.execution.operator_actions import CANCEL_REASON, effect_status
 from quotebot.views.card import APPROVE, MORE, SUBMIT, status_card
 from quotebot.views.pending_buttons import (
     CANCEL,
@@ -110,7 +110,7 @@ async def test_the_card_has_the_reason_of_a_person_who_cancelled_after_a_failed_
     effect_id = bench.row("SELECT id FROM effects WHERE class = 'crm.create'")["id"]
     row = await bench.ledger.database.read(lambda tx: tx.required("effect_by_id", id=effect_id))
     (line,) = effect_lines([Effect.of(row)], [])
-    assert (line.state, line.detail) == ("cancelled", REASON)
+    assert (line.state, line.detail) == ("cancelled", CANCEL_REASON)
 
 
 def an_update(what: str, state: str, attempts: int = 0, category: str | None = None) -> Effect:
@@ -135,7 +135,7 @@ WAITS = {
     "in doubt": PendingEffect("PDF", "in doubt", "c-7f91", "No answer", effect_id=118, cycle=2, offers=(RETRY, CHECK)),
     "held": PendingEffect("CRM", "paused", "c-7f91", "maintenance", since=MORNING, effect_id=118, offers=(CHECK, CANCEL)),
     "update": PendingEffect("CRM status", "retrying", "c-7f91", "No answer", effect_id=118, offers=(RETRY, CHECK, CANCEL)),
-    "cancelled": PendingEffect("CRM", "cancelled", "c-7f91", REASON),
+    "cancelled": PendingEffect("CRM", "cancelled", "c-7f91", CANCEL_REASON),
 }
 
 
@@ -271,7 +271,7 @@ async def test_status_says_what_it_waits_for_and_tells_operators_what_to_do(benc
     async def said(team: str = "T0HOME", *, operator: bool = False) -> str:
         now = bench.clock.now_ms()
         return await bench.ledger.database.read(
-            lambda tx: standing(tx, approved, effect_id, viewer(team=team), now, operator=operator)
+            lambda tx: effect_status(tx, approved, effect_id, viewer(team=team), now, operator=operator)
         )
 
     assert "It is due at 2026-11-21 11:31:00 UTC (in 60 min), attempt 2" in await said()

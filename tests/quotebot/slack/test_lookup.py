@@ -13,7 +13,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from adapters.failures import AdapterError, Failure
 from adapters.slack.api import Identity
-from quotebot.slack.crm_menus import LOOK_SECONDS, AccountLookup
+from quotebot.slack.crm_menus import LOOKUP_SECONDS, AccountLookup
 from quotebot.slack.form_input import Filled, Form, read_form
 from quotebot.slack.receiver import Envelopes, bolt_app
 from quotebot.slack.surface import Surface
@@ -55,7 +55,7 @@ async def test_what_was_found_is_remembered_for_a_minute_and_a_failure_is_not() 
         (),
         (),
     ]
-    assert org.asked == [("ac", LOOK_SECONDS)]
+    assert org.asked == [("ac", LOOKUP_SECONDS)]
     clock.advance(60_000)
     org.away = True
     assert await lookup("ac") == Found()

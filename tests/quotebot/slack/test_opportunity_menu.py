@@ -20,7 +20,7 @@ from quotebot.slack.builder_input import previewed
 from quotebot.slack.crm_menus import AWAY_SECONDS, AccountLookup, OpportunityLookup
 from quotebot.slack.form_input import Filled, Form, read_form
 from quotebot.slack.receiver import Envelopes, bolt_app
-from quotebot.slack.surface import Looked, Surface
+from quotebot.slack.surface import RulesetRead, Surface
 from quotebot.store.crm_mirror import Found
 from quotebot.views import builder, forms
 from tests.quotebot.access_parts import OpenGate
@@ -74,9 +74,9 @@ def surface(org: Org, slack: Redrawn | None = None) -> Surface:
     clock = ManualClock()
     lookups = {"lookup": AccountLookup(org.accounts, clock), "opportunities": OpportunityLookup(org.find, clock)}
     ledger, active = cast("Any", SimpleNamespace(clock=clock)), cast("Any", SimpleNamespace(known=RULESET))
-    looked = Looked(clock.monotonic())
+    last_read = RulesetRead(clock.monotonic())
     return Surface(
-        *(NOBODY, ledger, cast("Any", slack), RULES, active, NOBODY, cast("Any", OpenGate()), looked), **cast("Any", lookups)
+        *(NOBODY, ledger, cast("Any", slack), RULES, active, NOBODY, cast("Any", OpenGate()), last_read), **cast("Any", lookups)
     )
 
 

@@ -12,7 +12,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from adapters.slack.api import Identity, SlackApi
 from quotebot.slack.receiver import AT_ONCE, WAITING_MAX, Envelopes, SocketReceiver, bolt_app, refusal
-from quotebot.slack.surface import LOOK_AGAIN_SECONDS, Reserver, Surface
+from quotebot.slack.surface import RULESET_REFRESH_SECONDS, Reserver, Surface
 from quotebot.store.rulesets import ActiveRuleset
 from quotebot.views import messages
 from quotebot.worker_loop import BUSY, FLOOD, FLOOD_SECONDS, LATELY, QUIET, Precedence
@@ -75,7 +75,7 @@ class Desk:
             status=_no_card,
             gate=cast("AccessGate", OpenGate()),
         )
-        self.looked = surface.looked
+        self.last_read = surface.last_read
         self.receiver = SocketReceiver(
             Envelopes(bolt_app(client, Identity("T0HOME", "U0BOT", "B0BOT"), surface)),
             self._links,
@@ -146,11 +146,11 @@ async def test_beyond_what_may_wait_it_is_refused_at_once(bench: Bench, desk: De
 async def test_expired_ruleset_cache_is_refreshed_only_after_the_acknowledgement(bench: Bench, desk: Desk) -> None:
     desk.type(0)
     await _all_answered(desk, 1)
-    before, seen = desk.looked.at, list[float]()
-    bench.clock.advance(round(LOOK_AGAIN_SECONDS * 1000))
-    desk.wire.sending = lambda: seen.append(desk.looked.at)
+    before, seen = desk.last_read.at, list[float]()
+    bench.clock.advance(round(RULESET_REFRESH_SECONDS * 1000))
+    desk.wire.sending = lambda: seen.append(desk.last_read.at)
     desk.type(1)
-    await eventually(lambda: desk.looked.at > before, "another look")
+    await eventually(lambda: desk.last_read.at > before, "another look")
     assert seen == [before]
 
 
