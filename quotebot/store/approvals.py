@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ledger import keys
 from quotebot.domain.approvals.calendars import calendar_document, read_calendar
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from ledger.database import Row, Tx
     from quotebot.commands.payloads import DelegateApprovals
     from quotebot.domain.rules import Rules
+
+UNIX_MS_MAX: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,14 +277,26 @@ def _ending(approval: Approval) -> dict[str, Any]:
 def acted_for_others(tx: Tx, quote_id: str, user: str, terminal_user: str | None, terminal_users: Mapping[str, str]) -> bool:
     """Return true if a person acted on the quote in another person's name: at a terminal, or by an edited copy of a dead command.
 
+    Of a clone, acts on its source before it was copied count as well.
+
     `user` is the person in Slack, `terminal_user` their system user if they are at a terminal now, `terminal_users` the setting
     that maps system users to Slack users.
     """
-    others = [row for row in tx.all("acts_for_others", quote_id=quote_id) if row["actor"] != user]
+    others = [row for row in _acts_for_others(tx, quote_id) if row["actor"] != user]
     at_terminals = {row["terminal_user"] for row in others} - {None}
     return any(row["edited_by"] == user for row in others) or any(
         name == terminal_user or terminal_users.get(name) == user for name in at_terminals
     )
+
+
+def _acts_for_others(tx: Tx, quote_id: str) -> list[Row]:
+    found: list[Row] = []
+    source, until = quote_id, UNIX_MS_MAX
+    while source:
+        rows = tx.all("acts_for_others", quote_id=source, until=until)
+        found += rows
+        source, until = next(((row["cloned_from"], row["at"]) for row in rows if row["cloned_from"]), ("", until))
+    return found
 
 
 def _moving(approval: Approval, slot: Slot) -> dict[str, Any]:

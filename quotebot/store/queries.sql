@@ -355,17 +355,19 @@ SET kind = excluded.kind, fetched_at = excluded.fetched_at, name = excluded.name
 WHERE excluded.fetched_at >= people.fetched_at OR people.fetched_at - excluded.fetched_at > :trusted_ms;
 
 -- name: acts_for_others
--- The people in whose names a quote was made, changed or decided about, and who did it: the system user at a terminal, or the
--- operator who edited a dead command.
+-- The people in whose names a quote was made, changed or decided about until a time, and who did it: the system user at a terminal,
+-- or the operator who edited a dead command. Of a clone also the event that made it: its source, and when it was copied.
 WITH RECURSIVE walk (id) AS (
   SELECT event_id FROM audit_heads WHERE aggregate_id = :quote_id
   UNION ALL
   SELECT e.previous_id FROM walk AS w JOIN audit_events AS e ON e.id = w.id WHERE e.previous_id IS NOT NULL
 )
-SELECT DISTINCT e.actor, json_extract(e.after, '$.terminal_user') AS terminal_user, json_extract(e.after, '$.edited_by') AS edited_by
+SELECT DISTINCT e.actor, json_extract(e.after, '$.terminal_user') AS terminal_user, json_extract(e.after, '$.edited_by') AS edited_by,
+  json_extract(e.after, '$.cloned_from') AS cloned_from, e.at
 FROM walk AS w CROSS JOIN audit_events AS e
 WHERE e.id = w.id AND (e.event_type LIKE 'quote.%' OR e.event_type LIKE 'approval.%') AND e.event_type <> 'approval.refused'
-  AND (json_extract(e.after, '$.terminal_user') IS NOT NULL OR json_extract(e.after, '$.edited_by') IS NOT NULL);
+  AND e.at <= :until AND (json_extract(e.after, '$.terminal_user') IS NOT NULL OR json_extract(e.after, '$.edited_by') IS NOT NULL
+    OR json_extract(e.after, '$.cloned_from') IS NOT NULL);
 
 -- name: transport_of_operation
 -- By the request id that the operation was first seen under: deliveries have no index of their operations.

@@ -322,6 +322,19 @@ async def test_a_clone_inherits_the_makers_of_its_source(bench: Bench, executor:
     assert set(json.loads(event["after"])["makers"]) == {"U0CFO", "U0REP"}
 
 
+async def test_who_acted_for_the_author_of_a_source_does_not_approve_its_clone(bench: Bench, executor: Executor) -> None:
+    await done(bench, executor, request_for(create_command(), "create", transport={"edited_by": "U0CFO"}))
+    for number, source in enumerate((QUOTE, "Q-2026-0002"), start=2):
+        at = bench.clock.now_ms()
+        await done(bench, executor, request_for(CloneQuote(source, "C0SALES"), f"clone{number}", received_at=at))
+        copy = f"Q-2026-000{number}"
+        assert await decided(bench, executor, "U0CFO", f"c{number}", aggregate_id=copy) == "acted_for_others"
+    bench.clock.advance(1)
+    later = typed(bench, discount(20), "later", transport={"edited_by": "U0MANAGER"})
+    await done(bench, executor, later)
+    assert await decided(bench, executor, "U0MANAGER", "m", aggregate_id="Q-2026-0002") != "acted_for_others"
+
+
 async def test_a_change_from_the_terminal_is_answered_there_and_nowhere_else(bench: Bench, executor: Executor) -> None:
     await brought(bench, executor, 0)
     row = await done(bench, executor, typed(bench, AcceptQuote(), "it", source="cli", actor_type="operator"))
