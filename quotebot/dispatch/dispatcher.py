@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 OVERRUN_SECONDS: Final = 5.0  # an adapter keeps its own deadline; this margin guards against one that does not
 THROTTLE_SECONDS_MIN: Final = 1.0  # after a 429 without Retry-After
+UNTRUSTED_MS: Final = 60_000  # between two lookups of what was not found while the clock is not trusted
 
 Draw = Callable[[float, float], float]
 _CALL_FAILED: Final = {
@@ -83,7 +84,7 @@ class Dispatcher:
         precedence: Precedence | None = None,
         trusted: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`trusted` returns whether the wall clock is right; while it is not, no effect expires."""
+        """`trusted` returns whether the wall clock is right; while it is not, no effect expires, and none is found absent."""
         self._ledger = ledger
         self._trusted = trusted
         self._matrix = matrix
@@ -254,7 +255,8 @@ class Dispatcher:
         """Look up the effect before sending again.
 
         Absence counts only after the settle delay: the first send may still be in flight. Of several replicas, one that was taken
-        for dead may be in the middle of its call.
+        for dead may be in the middle of its call. While the clock is not trusted it does not count at all: the message may be older
+        than the time from which it is looked for.
         """
         doubt = Trouble(Failure.UNCERTAIN.value, _("Whether it was done is not known yet."), maybe_sent=True)
         if not self._performer.may_have_happened(effect):
@@ -267,11 +269,13 @@ class Dispatcher:
         delay_ms = self._settle_delay_ms
         if not self._ledger.ownership.alone:
             delay_ms = max(delay_ms, round((policy.timeout_seconds + OVERRUN_SECONDS) * 1000))
-        settled_at = (effect.uncertain_since or now) + delay_ms
-        if now >= settled_at:
-            await self._performer.start_over(effect)
-            return Retry(doubt, delay_ms=0, spent=False)
-        return Uncertain(doubt, delay_ms=settled_at - now, spent=False)
+        settled_at = _uncertain_since(effect, now) + delay_ms
+        if now < settled_at:
+            return Uncertain(doubt, delay_ms=settled_at - now, spent=False)
+        if not self._trusted():
+            return Uncertain(doubt, delay_ms=UNTRUSTED_MS, spent=False)
+        await self._performer.start_over(effect)
+        return Retry(doubt, delay_ms=0, spent=False)
 
     def _judge(self, effect: Effect, policy: Policy, error: AdapterError) -> Settlement:
         """Return the settlement that a failed attempt leads to."""
@@ -306,6 +310,12 @@ class Dispatcher:
         if effect.reconciling or judged is RetryDecision.UNCERTAIN:
             return Uncertain(trouble, delay_ms, spent=spent, hold_until=hold_until)
         return Retry(trouble, delay_ms, spent=spent, hold_until=hold_until)
+
+
+def _uncertain_since(effect: Effect, now: int) -> int:
+    """Return since when an effect is uncertain: if the clock was ahead then, since the last lookup, or from now on."""
+    times = (effect.uncertain_since, effect.last_attempt_at)
+    return next((at for at in times if at is not None and at <= now), now)
 
 
 def _not_begun(effect: Effect) -> Settlement:

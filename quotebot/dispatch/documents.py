@@ -286,7 +286,7 @@ class FileHandler(EffectHandler):
                     channel=quote.place,
                     thread_ts=quote.thread_ts,
                     filenames=(file_name(quote), f"{quote.quote_id}-v{quote.version}.pdf"),  # the second of earlier builds
-                    oldest_seconds=earliest_attempt(effect),
+                    oldest_seconds=earliest_attempt(effect, self.services.ledger.clock.now_ms()),
                 )
         return None if shared is None else _shared(shared, already_there=True)
 

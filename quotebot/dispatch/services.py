@@ -54,7 +54,8 @@ EARLY_SECONDS: Final = 0.05  # a message this much before its turn counts as in 
 REMEMBERED_MAX: Final = 10_000  # limit of turns and of channels; the oldest are evicted
 
 GONE: Final = "gone"  # durable step: the message that no longer exists, so its effect can have no result
-LOOK_BACK_SECONDS: Final = 60  # the external service's clock may differ from ours
+# The external service's clock may differ from ours by half of it, and is trusted.
+LOOK_BACK_SECONDS: Final = 600
 
 
 @dataclass(frozen=True, slots=True)
@@ -441,8 +442,13 @@ def announces(tx: Tx, effect: Effect) -> bool:
     return not any(row["parent_id"] == effect.id and row["class"] == effects.POST for row in of_quote)
 
 
-def earliest_attempt(effect: Effect) -> float:
-    """Return the earliest possible time of the first attempt (Unix seconds), with a margin for clock differences."""
+def earliest_attempt(effect: Effect, now_ms: int) -> float:
+    """Return the earliest possible time of the first attempt (Unix seconds), with a margin for clock differences.
+
+    An effect that was enqueued in the future is from before the clock was set back: when it was attempted is not known.
+    """
+    if effect.created_at > now_ms + LOOK_BACK_SECONDS * 500:
+        return 0.0
     first_ms = effect.created_at if effect.lost_from is None else min(effect.created_at, effect.lost_from)
     return first_ms / 1000 - LOOK_BACK_SECONDS
 

@@ -116,7 +116,10 @@ class PostHandler(EffectHandler):
             channel = slack_card.place_of(effect, quote)
             thread_ts = None if effect.payload["what"] == "root" else quote.thread_ts
         found = await self.services.adapters.slack.find(
-            channel=channel, thread_ts=thread_ts, key=effect.effect_key, oldest_seconds=earliest_attempt(effect)
+            channel=channel,
+            thread_ts=thread_ts,
+            key=effect.effect_key,
+            oldest_seconds=earliest_attempt(effect, self.services.ledger.clock.now_ms()),
         )
         if found is None:
             return None
@@ -302,7 +305,10 @@ class DirectHandler(EffectHandler):
         if channel == effect.payload["user"]:
             raise slack_card.direct_unknown()
         found = await self.services.adapters.slack.find(
-            channel=channel, thread_ts=None, key=effect.effect_key, oldest_seconds=earliest_attempt(effect)
+            channel=channel,
+            thread_ts=None,
+            key=effect.effect_key,
+            oldest_seconds=earliest_attempt(effect, self.services.ledger.clock.now_ms()),
         )
         return None if found is None else Delivered(found.ts, {"channel": found.channel, "ts": found.ts}, already_there=True)
 

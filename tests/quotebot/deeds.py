@@ -75,7 +75,9 @@ class Scripted:
 class Round:
     """One ledger, one scripted performer, one dispatcher. `draws` are the ranges from which jitter was drawn."""
 
-    def __init__(self, bench: Bench, *, highest: bool = True, poll_seconds: float = POLL_SECONDS) -> None:
+    def __init__(
+        self, bench: Bench, *, highest: bool = True, poll_seconds: float = POLL_SECONDS, trusted: Callable[[], bool] = lambda: True
+    ) -> None:
         self.bench = bench
         self.performer = Scripted()
         self.draws: list[tuple[float, float]] = []
@@ -87,6 +89,7 @@ class Round:
             Matrix(POLICIES),
             settle_delay_seconds=SETTLE_SECONDS,
             poll_seconds=poll_seconds,
+            trusted=trusted,
         )
 
     async def owe(

@@ -7,18 +7,23 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from adapters.failures import AdapterError, Failure
-from adapters.policies import POLICIES
+from adapters.policies import POLICIES, Matrix
+from adapters.slack.api import ChannelFacts, PostedMessage
 from ledger import recovery
 from ledger.ledger import no_follow_ups
 from ledger.records import Delivered, Effect, FollowUps
-from quotebot.dispatch.dispatcher import OVERRUN_SECONDS
+from quotebot.dispatch.dispatcher import OVERRUN_SECONDS, Dispatcher
+from quotebot.dispatch.services import earliest_attempt
+from quotebot.execution.executor import Executor
+from quotebot.observability.clock_guard import TOLERANCE_MS
 from tests.ledger.parts import Signs
 from tests.quotebot.deeds import DONE, SETTLE_SECONDS, Round, Scripted, lost, transient
+from tests.quotebot.parts import MATRIX, RULES, create_command, handlers_of, request_for
 
 if TYPE_CHECKING:
     from ledger.database import Tx
     from ledger.ledger import Ledger
-    from tests.quotebot.parts import Bench
+    from tests.quotebot.parts import Bench, ManualClock
 
 SETTLE_MS = round(SETTLE_SECONDS * 1000)
 FOUND = Delivered("17.5", {"ts": "17.5"}, already_there=True)
@@ -90,6 +95,89 @@ async def test_the_first_look_may_come_late_and_then_counts_at_once(play: Round)
     play.performer.looks.append(None)
     await play.step()
     assert play.state() == ("pending", 1)
+
+
+async def test_doubt_from_a_clock_that_was_ahead_ends_after_the_settle_delay(play: Round) -> None:
+    bench, day_ms = play.bench, 86_400_000
+    bench.clock.ms += day_ms
+    await doubtful(play)
+    bench.clock.ms -= day_ms
+    await recovery.take_back_lapsed(bench.ledger)
+    play.performer.looks.extend([None, None])
+    play.performer.sends.append(DONE)
+    await play.next_step()
+    assert (play.state(), play.delay()) == (("uncertain", 1), SETTLE_MS)
+    await play.next_step()
+    await play.step()
+    assert (play.row()["state"], len(play.performer.sent)) == ("delivered", 2)
+
+
+async def test_absence_does_not_count_while_the_clock_is_not_trusted(bench: Bench) -> None:
+    """A message may be older than the time from which a clock that is ahead has it looked for."""
+    trusted = False
+    play = Round(bench, trusted=lambda: trusted)
+    await doubtful(play)
+    play.performer.looks.extend([None, None, None, FOUND])
+    for _ in range(3):
+        await play.next_step()
+        assert play.state() == ("uncertain", 1)
+    trusted = True
+    await play.next_step()
+    assert (play.row()["state"], len(play.performer.sent)) == ("delivered", 1)
+
+
+async def test_a_lookup_reaches_back_over_any_clock_that_is_trusted(play: Round) -> None:
+    await doubtful(play)
+    bench = play.bench
+    effect = Effect.of(await bench.ledger.database.read(lambda tx: tx.required("effect_by_id", id=1)))
+    now, tolerated = bench.clock.now_ms(), TOLERANCE_MS
+    assert earliest_attempt(effect, now) <= (effect.created_at - 2 * tolerated) / 1000
+    assert earliest_attempt(effect, now - 2 * tolerated) == 0, "the clock was put back: the time of the attempt is not known"
+    assert earliest_attempt(effect, now - 1_000) > 0
+
+
+class SlowerClock:
+    """A Slack whose clock is behind the machine's by `behind_ms`, and whose first answer is lost."""
+
+    def __init__(self, clock: ManualClock, behind_ms: int) -> None:
+        self._clock = clock
+        self.behind_ms = behind_ms
+        self.posted: list[tuple[str, float]] = []  # key and time of each message
+
+    async def channel(self, **_: object) -> ChannelFacts:
+        return ChannelFacts("public", ext_shared=False)
+
+    async def post(self, *, channel: str, key: str, **_: object) -> PostedMessage:
+        self.posted.append((key, (self._clock.now_ms() - self.behind_ms) / 1000))
+        if len(self.posted) == 1:
+            raise lost()
+        return PostedMessage(channel, f"{self.posted[-1][1]:f}")
+
+    async def find(self, *, channel: str, key: str, oldest_seconds: float, **_: object) -> PostedMessage | None:
+        found = (at for known, at in self.posted if known == key and at >= oldest_seconds)
+        return next((PostedMessage(channel, f"{at:f}") for at in found), None)
+
+
+@pytest.mark.parametrize(("ahead_ms", "set_right"), [(TOLERANCE_MS, False), (3_600_000, True)], ids=["trusted", "then set back"])
+async def test_a_card_is_posted_once_though_the_clock_was_ahead(bench: Bench, ahead_ms: int, *, set_right: bool) -> None:
+    slack: Any = SlowerClock(bench.clock, ahead_ms)
+    dispatcher = Dispatcher(
+        bench.ledger, handlers_of(bench, slack=slack), lambda low, _: low, Matrix(POLICIES), settle_delay_seconds=1
+    )
+    await bench.ledger.reserve(request_for(create_command(), "1"))
+    await Executor(bench.ledger, RULES, lambda low, _: low, MATRIX).step()
+    await dispatcher.step()
+    await dispatcher.drain(5.0)
+    if set_right:
+        bench.clock.ms -= ahead_ms
+        slack.behind_ms = 0
+        await recovery.take_back_lapsed(bench.ledger)
+    for _ in range(30):
+        bench.clock.advance(1_000)
+        await dispatcher.step()
+        await dispatcher.drain(5.0)
+    assert [row["state"] for row in bench.rows("SELECT state FROM effects WHERE class = 'slack.post'")] == ["delivered"]
+    assert len(slack.posted) == 1
 
 
 async def test_every_resend_that_gets_lost_too_is_looked_for_again(play: Round) -> None:
