@@ -68,9 +68,10 @@ class DatabaseClock:
         """
         before_ms, asked = self._machine.now_ms(), self._counted()
         server = ask()
-        skew_ms, now = skew(before_ms, server, self._machine.now_ms()), self._counted()
-        low, high = server - now, server - asked
+        skew_ms = skew(before_ms, server, self._machine.now_ms())
         with self._lock:
+            now = self._counted()  # no thread has been told a later time
+            low, high = server - now, server - asked
             before = self._offset
             self._offset = offset = (low + high) / 2 if before is None else min(max(before, low), high)
             if before is not None:

@@ -58,6 +58,7 @@ class PostgresDatabase:
         self._waiting: deque[QueuedWrite] = deque()
         self._inbox: queue.SimpleQueue[list[QueuedWrite] | None] = queue.SimpleQueue()
         self._under_way: list[QueuedWrite] = []  # the batch on the thread
+        self._passed_over = False  # a write that runs apart waited for the batch on the thread
         self._kicked = False
         self._drained: asyncio.Future[None] | None = None  # awaited by close()
         self._thread = threading.Thread(target=self._serve, name="ledger-writer", daemon=True)
@@ -219,11 +220,15 @@ class PostgresDatabase:
         self._inbox.put(batch)
 
     def _next_batch(self) -> list[QueuedWrite]:
-        """Return the next members, urgent ones first; one that runs apart is a batch of its own."""
+        """Return the next members, urgent ones first; one that runs apart is a batch of its own and waits for one other."""
         batch: list[QueuedWrite] = []
+        passed_over, self._passed_over = self._passed_over, False
+        if passed_over and self._waiting and self._waiting[0].apart:
+            return [self._waiting.popleft()]
         for waiting in (self._urgent, self._waiting):
             while waiting and len(batch) < MAX_BATCH:
                 if waiting[0].apart:
+                    self._passed_over = bool(batch)
                     return batch or [waiting.popleft()]
                 batch.append(waiting.popleft())
         return batch
@@ -269,7 +274,13 @@ class SnapshotReader:
         self._clock = clock if isinstance(clock, DatabaseClock) else None
         self._beside = ThreadPoolExecutor(1, "ledger-reader")
         self.session: Session | None = None
-        self.busy = 0  # reads that were asked for and have not ended
+        self._asked = 0  # reads whose callers wait
+        self._reading = False  # on the thread, which goes on when a caller was cancelled
+
+    @property
+    def busy(self) -> bool:
+        """True while a read is wanted or under way."""
+        return self._asked > 0 or self._reading
 
     async def open(self) -> None:
         """Connect. Raises psycopg.Error and DatabaseError."""
@@ -277,11 +288,11 @@ class SnapshotReader:
 
     async def read(self, work: Callable[[PostgresTx], T]) -> T:
         """Run `work` in one snapshot. Raises NotRecorded when no server answers for `READ_SECONDS`."""
-        self.busy += 1
+        self._asked += 1
         try:
             return await asyncio.get_running_loop().run_in_executor(self._beside, self._read, work)
         finally:
-            self.busy -= 1
+            self._asked -= 1
 
     async def close(self) -> None:
         """Close the session after the running read."""
@@ -299,6 +310,13 @@ class SnapshotReader:
         return self.session
 
     def _read(self, work: Callable[[PostgresTx], T]) -> T:
+        self._reading = True
+        try:
+            return self._read_until_known(work)
+        finally:
+            self._reading = False
+
+    def _read_until_known(self, work: Callable[[PostgresTx], T]) -> T:
         give_up_at = time.monotonic() + READ_SECONDS
         while True:
             session: Session | None = None

@@ -224,7 +224,7 @@ class ReplicaLock:
         return list(self._dead) if self.is_held() else []
 
     async def count(self) -> int:
-        """Return the number of replicas that hold their locks."""
+        """Return the number of replicas that hold their locks, or have not ended and are not proven dead."""
         return self._count
 
     async def leads(self) -> bool:
@@ -255,7 +255,8 @@ class ReplicaLock:
         # A session does not outlive a restart or a demotion of its server.
         settled = asked - self._connected_at >= SETTLED_SECONDS or (bool(free) and is_settled(session))
         self._dead = self._free.dead(free, taken, session.timeline, settled=settled)
-        self._count = max(1, len(held))
+        # One whose lock is free is not dead yet: after a failover the others take theirs again at other moments.
+        self._count = max(1, len(held | {each.key for each in epochs if each.epoch not in self._dead}))
         self._held_at = asked
 
     def _current(self) -> Session | None:

@@ -179,11 +179,14 @@ class TimelineLog:
         self._path = path
 
     def highest(self, system: str) -> int:
-        """Return the highest timeline that was seen of a system, or 0."""
+        """Return the highest timeline that was seen of a system, or 0. Raises DatabaseError for a file that cannot be read."""
         if self._path is None or not self._path.exists():
             return 0
-        lines = [line.split() for line in self._path.read_text("ascii").splitlines()]
-        return max((int(line[1]) for line in lines if len(line) == 2 and line[0] == system), default=0)  # noqa: PLR2004 -- a pair
+        try:
+            lines = [line.split() for line in self._path.read_text("ascii").splitlines()]
+            return max((int(line[1]) for line in lines if len(line) == 2 and line[0] == system), default=0)  # noqa: PLR2004 -- a pair
+        except (OSError, ValueError) as error:
+            raise DatabaseError(f"The timelines of the database's servers cannot be read ({error}): {self._path}") from error
 
     def add(self, system: str, timeline: int) -> None:
         """Store a timeline. A full disk does not keep a bot from its server: this process knows the timeline anyway."""
@@ -367,12 +370,12 @@ def _shut(connection: psycopg.Connection[tuple[Any, ...]]) -> None:
             held.shutdown(socket.SHUT_RDWR)
 
 
-def _answers(server: Mapping[str, Any]) -> bool:
-    """Tell whether a server accepts a connection."""
+def does_answer(server: Mapping[str, Any]) -> bool:
+    """Tell whether a server accepts a connection, or says why it does not: it may have too many."""
     try:
         psycopg.connect(**{**server, "connect_timeout": CONNECT_SECONDS}).close()
-    except psycopg.Error:
-        return False
+    except psycopg.Error as error:
+        return "FATAL:" in str(error)
     return True
 
 
@@ -415,7 +418,7 @@ class Watchdog:
         """Shut a session whose server does not answer another connection either, if the same call is still under way."""
         try:
             async with asyncio.timeout(PROBE_SECONDS):
-                alive = await asyncio.to_thread(_answers, session.server)
+                alive = await asyncio.to_thread(does_answer, session.server)
         except TimeoutError:
             alive = False
         if not alive and session.call == call:

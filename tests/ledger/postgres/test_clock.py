@@ -6,6 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from ledger.postgres.clock import DatabaseClock, counted_ms, skew
+from tests.ledger.parts import sure
 from tests.quotebot.parts import ManualClock
 
 
@@ -81,6 +82,25 @@ def test_clock_never_goes_back_and_waits_at_half_speed_for_a_server_that_is_behi
     assert times.wrong_ms == 0
     times.advance(1_000)
     assert times.wrong_ms == 0
+
+
+def test_clock_does_not_go_back_for_a_thread_that_reads_it_during_a_comparison() -> None:
+    times, told = Times(), []
+    times.compare()
+
+    def counted() -> float:
+        now = times.counted
+        if not times.clock._lock.locked():  # another thread can read the clock now
+            times.advance(400)
+            told.append(times.clock._shown(times.counted, sure(times.clock._offset)))
+        return now
+
+    times.advance(1_000)
+    times.ahead_ms = -2_000
+    times.clock._counted = counted
+    times.compare()
+    times.clock._counted = lambda: times.counted
+    assert times.clock.now_ms() >= max(told)
 
 
 def test_time_in_which_the_machine_was_suspended_counts() -> None:

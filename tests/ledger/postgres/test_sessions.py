@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from faults.cluster.proxy import Proxy
+from ledger.clock import SystemClock
 from ledger.database import MissingRow
-from ledger.postgres import sessions
+from ledger.postgres import engine, sessions
 from ledger.postgres.engine import PostgresDatabase
 from ledger.postgres.replicas import LockSearch
+from ledger.postgres.sessions import does_answer
 from tests.rig import eventually
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
 
-    from ledger.database import Tx
+    from ledger.database import Row, Tx
     from tests.ledger.parts import ManualClock
     from tests.ledger.postgres.places import PostgresPlace
 
@@ -101,3 +106,53 @@ async def test_lock_is_taken_again_though_a_new_session_gets_no_answer(
         place.shell().execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE '% one %'")
         await eventually(lambda: lock.term == 1, "the lock in a new session")
         lock.close()
+
+
+async def test_write_that_runs_alone_waits_for_one_batch_of_urgent_ones(place: PostgresPlace, clock: ManualClock) -> None:
+    def work(tx: Tx) -> Row:
+        return tx.required("touch")
+
+    async with opened(place.address, clock) as database:
+        alone = asyncio.create_task(database.write("alone", work, alone=True))
+        urgent = 0
+        while not alone.done() and urgent < 100:
+            await database.write("urgent", work, urgent=True)
+            urgent += 1
+        await alone
+        assert urgent <= 3
+
+
+async def test_read_of_a_canceled_caller_ends_without_an_answer(
+    place: PostgresPlace, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "READ_SECONDS", 0.0)
+    with Proxy(place.address) as proxy:
+        async with opened(proxy.url, clock) as database:
+            proxy.swallow()
+            reading = asyncio.create_task(database.read(lambda tx: tx.all("writers")))
+            await eventually(lambda: database._reader.session is not None and database._reader.session.call is not None, "the call")
+            reading.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await reading
+        assert database._reader.session is None, "it was given up"
+
+
+async def test_lock_outlasts_a_file_of_timelines_that_cannot_be_read(place: PostgresPlace, tmp_path: Path) -> None:
+    timelines = tmp_path / "timelines"
+    lock = LockSearch(place.address, "one", 0, SystemClock(), timelines).hold()
+    assert lock is not None
+    kept = timelines.rename(tmp_path / "kept")
+    timelines.mkdir()
+    await eventually(lambda: not lock.is_held(), "the lock to count as lost")
+    timelines.rmdir()
+    kept.rename(timelines)
+    await eventually(lock.is_held, "the lock")
+    assert lock.term == 0
+    lock.close()
+
+
+def test_server_that_refuses_a_connection_answers(place: PostgresPlace) -> None:
+    server = conninfo_to_dict(place.address)
+    assert does_answer(server)
+    assert does_answer({**server, "dbname": "unknown"})
+    assert not does_answer({**server, "host": "127.0.0.1", "port": "1"})
