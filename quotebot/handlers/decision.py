@@ -11,6 +11,7 @@ from quotebot import effects
 from quotebot.commands.payloads import (
     ActOnCommand,
     ActOnEffect,
+    AnswerMessage,
     CreateAnother,
     CreateByForm,
     ProposeQuote,
@@ -143,6 +144,7 @@ GUEST_COMMANDS: Final = (
     | CreateByForm
     | ProposeQuote
     | ReadMessage
+    | AnswerMessage
     | ShowHome
     | SetDigest
     | SubmitQuote

@@ -157,7 +157,13 @@ class Desk:
 
 @asynccontextmanager
 async def desk_at(
-    bench: Bench, url: str | None, *, per_day: int = PER_DAY, keep_text: bool = False, timeout_seconds: float = 5.0
+    bench: Bench,
+    url: str | None,
+    *,
+    per_day: int = PER_DAY,
+    keep_text: bool = False,
+    timeout_seconds: float = 5.0,
+    guest_reps: tuple[str, ...] = (),
 ) -> AsyncIterator[Desk]:
     """Open a desk on a ledger; without an address there is no model."""
     async with contextlib.AsyncExitStack() as stack:
@@ -176,7 +182,7 @@ async def desk_at(
             model = Model(llm, log)
         unused: Any = None  # nothing is sent to Slack here
         adapters = Adapters(slack=unused, pdf=unused, artefacts=unused, salesforce=None, model=model)
-        rules: Rules = replace(RULES, readings_per_day=per_day, summaries_per_day=per_day)
+        rules: Rules = replace(RULES, readings_per_day=per_day, summaries_per_day=per_day, guest_reps=guest_reps)
         performer = EffectHandlers(bench.ledger, adapters, rules, Seller("Seller", ()), handlers=HANDLERS, settle_delay_seconds=1)
         lines = Matrix({name: POLICIES[name] for name in (effects.EXTRACT, effects.SUMMARIZE, "default")})
         dispatcher = Dispatcher(bench.ledger, performer, lambda low, _: low, lines, settle_delay_seconds=1)

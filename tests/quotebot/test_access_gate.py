@@ -31,7 +31,7 @@ MEMBERS_ONLY: Final = {
         "crm.sync",
         "crm.reconcile",
     ),
-    *("quote.expire", "quote.note_stale", "message.answer", "digest.send", "link.preview"),
+    *("quote.expire", "quote.note_stale", "digest.send", "link.preview"),
 }
 # The listeners that the matrix drives. A new one is added here and to the matrix.
 DRIVEN: Final = {

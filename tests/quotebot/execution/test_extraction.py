@@ -13,6 +13,7 @@ from ledger.records import Delivered
 from quotebot.cli import ops
 from quotebot.commands.payloads import ANSWER_MS, CreateAnother
 from quotebot.dispatch.registry import follow_ups
+from quotebot.execution.membership import Known, keep_person
 from quotebot.views import extraction_messages
 from tests.quotebot.parts import Bench, request_for
 from tests.quotebot.reading_parts import PER_DAY, READ, TEXT, completion, desk_at, scripted
@@ -49,6 +50,18 @@ async def confirm(desk: Desk, request_id: str = "click", user: str = "U0REP") ->
     await desk.executor.step()
     row = desk.bench.row("SELECT outcome, response FROM operations WHERE id = ?", reserved.operation.id)
     return {"outcome": row["outcome"], **json.loads(row["response"])}
+
+
+async def test_listed_guest_gets_what_the_model_read(bench: Bench, script: Script) -> None:
+    script.says(READ)
+    async with desk_at(bench, script.url, guest_reps=("U0GUEST",)) as desk:
+        guest = Known("guest", bench.clock.now_ms())
+        await bench.ledger.database.write("test", lambda tx: keep_person(tx, "T0HOME", "U0GUEST", guest))
+        await desk.write(user="U0GUEST")
+        await desk.work()
+        (said,) = desk.said("U0GUEST")
+        assert said.startswith(PROPOSAL)
+        assert (await confirm(desk, user="U0GUEST"))["outcome"] == "applied"
 
 
 async def test_what_the_model_read_is_proposed_to_its_author_and_created_once_by_a_click(desk: Desk) -> None:
