@@ -39,7 +39,7 @@ SUITES: Final[Mapping[str, str]] = MappingProxyType(
         "drills": "faults.drill",
         "postgres_windows": "faults.suites.crash_points --postgres",
         "postgres_drills": "faults.drill --postgres",
-        "postgres_stories": "faults.suites.stories",
+        "postgres_stories": "faults.suites.browser",
         "reaching": "faults.suites.reaching",
         "bugs": "faults.suites.mutants",
         "postgres_bugs": "faults.suites.mutants",

@@ -141,7 +141,7 @@ def test_suites_on_postgresql_are_asked_for_with_their_variant(tmp_path: Path) -
     for suite, asked in {
         "postgres_windows": ["faults.suites.crash_points", "--postgres", *resumed],
         "postgres_drills": ["faults.drill", "--postgres", "all"],
-        "postgres_stories": ["faults.suites.stories"],
+        "postgres_stories": ["faults.suites.browser"],
     }.items():
         assert nightly.command_of(work, suite, nightly.SUITES[suite], "nightly") == [sys.executable, "-m", *asked]
 

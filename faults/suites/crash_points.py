@@ -265,23 +265,25 @@ def _golden(story: Story) -> dict[str, Any]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Try windows from the command line."""
     parser = argparse.ArgumentParser(prog="python -m faults.suites.crash_points", description=__doc__.splitlines()[0])
-    parser.add_argument("--only", action="append", help="a story's name (may be given several times)")
+    parser.add_argument("--only", action="append", help="a scenario's name (may be given several times)")
     parser.add_argument("--window", type=int)
     parser.add_argument("--deed", choices=("kill", "lose", "refuse"), default="kill")
     parser.add_argument("--second", type=int)
-    parser.add_argument("--recoveries", type=int, default=RECOVERIES_PER_STORY, help="deaths during a recovery, per story")
-    parser.add_argument("--every", action="store_true", help="a death at every passage, even where the next leaves the same")
-    parser.add_argument("--apart", action="store_true", help="each death a SIGKILL of a process of its own, as every night")
+    parser.add_argument("--recoveries", type=int, default=RECOVERIES_PER_STORY, help="crashes during a recovery, per scenario")
+    parser.add_argument("--every", action="store_true", help="a crash at every passage, even where the next leaves the same")
+    parser.add_argument("--apart", action="store_true", help="each crash a SIGKILL of a process of its own, as every night")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--postgres", action="store_true", help="keep the ledger in a database of a server that is started for it")
-    parser.add_argument("--sample", type=int, metavar="N", help="try N windows of each story, drawn by the seed")
+    parser.add_argument("--sample", type=int, metavar="N", help="try N crash points of each scenario, drawn by the seed")
     parser.add_argument("--log", action="store_true", help="let the bot's own log be seen")
-    parser.add_argument("--points", action="store_true", help="print, as JSON, what the stories pass when nothing goes wrong")
+    parser.add_argument("--points", action="store_true", help="print, as JSON, what the scenarios pass when nothing goes wrong")
     parser.add_argument(
-        "--left", type=Path, metavar="FOLDER", help="leave there what each story passes; --points looks there first"
+        "--left", type=Path, metavar="FOLDER", help="leave there what each scenario passes; --points looks there first"
     )
     parser.add_argument("--budget", choices=("change", "nightly"), default="change", help="nightly: --every, and all pairs")
-    parser.add_argument("--resume", type=Path, metavar="FOLDER", help="keep each story's report there, and leave out what is in it")
+    parser.add_argument(
+        "--resume", type=Path, metavar="FOLDER", help="keep each scenario's report there, and leave out what is in it"
+    )
     options = parser.parse_args(argv)
     if not options.log:
         silence()

@@ -1,4 +1,4 @@
-"""Lookups in the local copy of Salesforce objects, for menus and for `doctor`. crm_read.py fills it."""
+"""Lookups in the local copy of Salesforce objects, for menus and for `doctor`. crm.py fills it."""
 
 from __future__ import annotations
 

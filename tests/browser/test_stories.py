@@ -20,7 +20,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Locator, Page, expect
 
-from faults.suites.stories import ON_POSTGRES
+from faults.suites.browser import ON_POSTGRES
 from ledger.clock import SystemClock
 from quotebot.app.installation import open_ledger
 from quotebot.commands.payloads import CreateQuote, SubmitQuote

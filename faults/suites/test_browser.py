@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from faults.suites import stories
-from faults.suites.stories import ON_POSTGRES, Results
+from faults.suites import browser
+from faults.suites.browser import ON_POSTGRES, Results
 
 
 def reported(name: str, *outcomes: str) -> list[Any]:
@@ -37,5 +37,5 @@ def test_run_that_was_interrupted_leaves_no_report(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setenv(ON_POSTGRES, "0")
     monkeypatch.setattr(pytest, "main", interrupted)
-    assert stories.main(["-x"]) == pytest.ExitCode.INTERRUPTED
+    assert browser.main(["-x"]) == pytest.ExitCode.INTERRUPTED
     assert capsys.readouterr().out == ""

@@ -1,6 +1,6 @@
 """The stories of the browser with every ledger in a database.
 
-    python -m faults.suites.stories
+    python -m faults.suites.browser
 
 They are the tests of tests/browser/test_stories.py, of which each change runs those with ledgers in files.
 """
