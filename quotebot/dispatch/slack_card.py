@@ -287,13 +287,14 @@ def _shown(of_quote: Iterable[Effect], quote: Quote, since: int) -> str | None:
     """Return the hash of the last card that was sent, or None if another one may have arrived after it.
 
     Nothing is known about a card sent before `since` (Unix ms), the last restore: a lost part of the ledger may have changed it.
+    Nor is anything known if an older one seems to have been sent later: the clock was set back, or it was.
     """
     drawn = [effect for effect in of_quote if effect.last_attempt_at is not None and _is_card(effect)]
-    last = max(drawn, key=lambda effect: (effect.last_attempt_at or 0, effect.id), default=None)
+    last = max(drawn, key=lambda effect: effect.id, default=None)
     if last is None or last.state != "delivered" or last.maybe_sent or last.external_ref != quote.thread_ts:
         return None
     found: str | None = (last.result or {}).get("rendered")
-    return found if (last.last_attempt_at or 0) >= since else None
+    return found if (last.last_attempt_at or 0) >= max(since, *(each.last_attempt_at or 0 for each in drawn)) else None
 
 
 def _is_card(effect: Effect) -> bool:

@@ -81,7 +81,8 @@ def _cards(tx: Tx, channel: str, now: int, holders: Iterable[str]) -> Iterator[R
         about_cause = cause != card.subject
         gone = gone_holders(tx, card.team_id, holders) if card.subject.startswith(HOLDER) else ()
         state = causes.get(cause, NONE) if about_cause else dead_letters.waiting_of(tx, card.subject, gone)
-        if state.over or ((state.shown != card.shown or failed_again(card, state)) and now - card.refreshed_at >= REFRESH_MS):
+        rested = abs(now - card.refreshed_at) >= REFRESH_MS  # in the future: the clock was set back
+        if state.over or ((state.shown != card.shown or failed_again(card, state)) and rested):
             yield _shown(tx, card.subject, card.team_id, channel, now)
         if about_cause and card.decided_at is not None:
             yield from _rest(tx, card, cause, card.decided_at, now)

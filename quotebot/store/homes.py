@@ -39,11 +39,12 @@ def keep(tx: Tx, team_id: str, user: str, choice: HomeChoice | None, now: int) -
 def last_drawn(tx: Tx, aggregate_id: str) -> str | None:
     """Return the hash of the view that a Home tab shows; None if another one may have arrived after it.
 
-    Nothing is known about a drawing before the last restore: a lost part of the ledger may have changed the tab.
+    Nothing is known about a drawing before the last restore: a lost part of the ledger may have changed the tab. Nor is anything
+    known if an older one seems to have been sent later: the clock was set back, or it was.
     """
     row, restored = tx.one("last_home_drawn", aggregate_id=aggregate_id), tx.one("last_generation")
     since = 0 if restored is None else restored["started_at"]
-    if row is None or row["state"] != "delivered" or row["maybe_sent"] or row["last_attempt_at"] < since:
+    if row is None or row["state"] != "delivered" or row["maybe_sent"] or row["last_attempt_at"] < max(since, row["last_at"]):
         return None
     found: str | None = json.loads(row["result"] or "{}").get("rendered")
     return found

@@ -1003,9 +1003,12 @@ WHERE NOT EXISTS (SELECT 1 FROM effects AS e WHERE e.supersede_key = 'home:' || 
 ORDER BY h.user_id;
 
 -- name: last_home_drawn
-SELECT state, maybe_sent, result, last_attempt_at FROM effects
+-- The newest, with the time of the last attempt of all.
+SELECT state, maybe_sent, result, last_attempt_at,
+  (SELECT max(each.last_attempt_at) FROM effects AS each WHERE each.aggregate_id = :aggregate_id) AS last_at
+FROM effects
 WHERE aggregate_id = :aggregate_id AND last_attempt_at IS NOT NULL
-ORDER BY last_attempt_at DESC, id DESC LIMIT 1;
+ORDER BY id DESC LIMIT 1;
 
 -- name: digest_of
 SELECT due_at FROM digests WHERE team_id = :team_id AND user_id = :user_id;

@@ -426,14 +426,15 @@ async def test_a_card_that_cannot_be_posted_raises_no_card(bench: Bench) -> None
     assert await announced(round_) == 0
 
 
-async def test_card_of_a_cause_counts_letters_as_they_come_and_go(bench: Bench) -> None:
+@pytest.mark.parametrize("by_ms", [10_000, -3_600_000], ids=["ten seconds later", "the clock is set back"])
+async def test_card_of_a_cause_counts_letters_as_they_come_and_go(bench: Bench, by_ms: int) -> None:
     round_ = Round(bench)
     await dead(round_, 8, "NO")
     await announced(round_)
     for reference in ("1", "2"):
         await dead_letters(bench.ledger).discard(reference, actor="operator", reason="not wanted", follow=no_follow_ups)
     assert (await announced(round_), shown(bench)) == (0, {CAUSE: "8"}), "one drawing in ten seconds"
-    bench.clock.advance(10_000)
+    bench.clock.advance(by_ms)
     assert (await announced(round_), shown(bench)) == (1, {CAUSE: "6"})
     for row in bench.rows("SELECT id FROM effects WHERE state = 'failed'"):
         await dead_letters(bench.ledger).discard(str(row["id"]), actor="operator", reason="not wanted", follow=no_follow_ups)
