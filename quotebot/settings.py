@@ -150,9 +150,14 @@ def safe_database(address: str) -> str:
         raise ValueError("it must begin with postgresql://; leave it out for a file in the data folder")
     login, _, hosts = parts.netloc.rpartition("@")
     asked = parse_qsl(parts.query)
+    after = address.partition("://")[2].removeprefix(parts.netloc)
+    if not address.isprintable() or re.search(r"[@#\s]", after):  # the library would look for the host after an @ there
+        raise ValueError("write @, # and blanks as %40, %23 and %20, except for the @ before the host")
+    if any(name in ("ssl", "requiressl") for name, _ in asked):  # the library would take sslmode=require for them
+        raise ValueError("leave ssl and requiressl out: sslmode=verify-full says it")
     if ":" in login or any(name.endswith("password") for name, _ in asked):  # sslpassword is that of a key
         raise ValueError("an address must not hold a password; put it into QUOTEBOT_LEDGER_PASSWORD, or into the secrets folder")
-    places = [unquote(re.sub(r":\d*$", "", each)).strip("[]") for each in hosts.split(",")]
+    places = [re.sub(r":\d*$", "", each).strip("[]") for each in unquote(hosts).split(",")]
     places += [each for name, value in asked if name in ("host", "hostaddr") for each in value.split(",")]
     if not any(places):  # the library would take a host, and no TLS, out of the environment
         raise ValueError("it names no server: give a host, or the folder of a socket (?host=/var/run/postgresql)")
