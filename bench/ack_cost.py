@@ -40,7 +40,7 @@ from ledger.audit.events import Audit  # noqa: E402 -- after the path
 from ledger.ledger import Ledger  # noqa: E402 -- after the path
 from ledger.sqlite.batch import BatchRunner, SqliteTx  # noqa: E402 -- after the path
 from quotebot import store  # noqa: E402 -- after the path
-from quotebot.app.clients import build_performer, connect_outside  # noqa: E402 -- after the path
+from quotebot.app.clients import build_handlers, connect_outside  # noqa: E402 -- after the path
 from quotebot.app.installation import load_rules, open_audit, open_database  # noqa: E402 -- after the path
 from quotebot.app.slack_surface import Front, receiver_of  # noqa: E402 -- after the path
 from quotebot.app.workers import Ports  # noqa: E402 -- after the path
@@ -50,7 +50,7 @@ from quotebot.settings import Settings  # noqa: E402 -- after the path
 from quotebot.slack import verbs  # noqa: E402 -- after the path
 from quotebot.slack.connections import Link  # noqa: E402 -- after the path
 from quotebot.slack.receiver import SocketReceiver  # noqa: E402 -- after the path
-from quotebot.worker_loop import Precedence, shared_board  # noqa: E402 -- after the path
+from quotebot.worker_loop import AckPriority, shared_board  # noqa: E402 -- after the path
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -174,8 +174,8 @@ async def front(folder: Path) -> Any:
         await database.write("bench", partial(keep_person, team_id="T0BENCH", user="U0REP", found=member))
         ledger = Ledger(database, ports.clock, signed, lease_seconds=settings.lease_seconds, pin=store.quotes.head_version)
         outside, rules = await connect_outside(stack, settings), load_rules(settings)
-        performer = build_performer(settings, ledger, outside.adapters)
-        made = Front(ledger, outside, rules, performer, Nobody(), Precedence(ports.clock, shared_board()))
+        handlers = build_handlers(settings, ledger, outside.adapters)
+        made = Front(ledger, outside, rules, handlers, Nobody(), AckPriority(ports.clock, shared_board()))
         identity = Identity(**dict.fromkeys(Identity.__dataclass_fields__, "T0BENCH"))
         yield receiver_of(made, settings, identity, clock=ports.clock, draw=ports.draw)
 

@@ -93,7 +93,7 @@ def _blank(memory: mmap.mmap | bytearray) -> Board:
     return board
 
 
-class Precedence:
+class AckPriority:
     """State of pending acknowledgements. The socket calls `begin`, `reserving` and `end`; the workers call `turn`.
 
     Only requests for a ledger write count towards overload: a refusal does not compete with a worker.

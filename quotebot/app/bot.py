@@ -75,7 +75,7 @@ async def run_bot(
         if ingress is None:
             receiver = receiver_of(front_of(core), settings, identity, clock=ports.clock, draw=ports.draw, ack=ack)
         else:
-            core.precedence.follow(ingress.board)
+            core.ack_priority.follow(ingress.board)
             await ingress.open(identity, reserved=core.ledger.operations_changed.set, observer=core.metrics)
             receiver = ingress
         stack.push_async_callback(receiver.close, min(ACK_DRAIN_SECONDS, settings.drain_seconds))
@@ -92,7 +92,7 @@ async def run_bot(
 
 def front_of(core: Core) -> Front:
     """Return the dependencies of the surface, for the process of the workers."""
-    return Front(core.ledger, core.outside, core.rules, core.performer, core.metrics, core.precedence)
+    return Front(core.ledger, core.outside, core.rules, core.handlers, core.metrics, core.ack_priority)
 
 
 def _say_why(receiving: asyncio.Task[None]) -> None:

@@ -92,7 +92,7 @@ def build_adapters(
 
 
 @contextlib.asynccontextmanager
-async def open_performer(settings: Settings, ledger: Ledger) -> AsyncIterator[EffectHandlers | None]:
+async def open_handlers(settings: Settings, ledger: Ledger) -> AsyncIterator[EffectHandlers | None]:
     """Yield the effect handlers for the command line, to reconcile uncertain effects beside the bot; None without a Slack token."""
     if settings.slack_bot_token is None:
         yield None
@@ -100,10 +100,10 @@ async def open_performer(settings: Settings, ledger: Ledger) -> AsyncIterator[Ef
     async with contextlib.AsyncExitStack() as stack:
         session = await stack.enter_async_context(closed_session())
         client = web_client(settings.slack_bot_token.get_secret_value(), settings, session)
-        yield build_performer(settings, ledger, build_adapters(stack, client, session, settings))
+        yield build_handlers(settings, ledger, build_adapters(stack, client, session, settings))
 
 
-def build_performer(
+def build_handlers(
     settings: Settings, ledger: Ledger, adapters: Adapters, observe_pdf: Callable[[float], object] = ignored
 ) -> EffectHandlers:
     """Return the effect handlers over these adapters; `observe_pdf` receives the seconds of each rendering."""

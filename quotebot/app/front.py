@@ -26,13 +26,13 @@ import structlog
 
 from adapters.slack.api import Identity
 from ledger.ledger import Ledger
-from quotebot.app.clients import build_performer, connect_outside
+from quotebot.app.clients import build_handlers, connect_outside
 from quotebot.app.installation import IngressEndedError, claim_settings, load_rules, open_audit, open_database, speak, storage_of
 from quotebot.app.slack_surface import Front, receiver_of
 from quotebot.app.workers import Ports
 from quotebot.slack.connections import LinkDisabledError, TokenRefusedError
 from quotebot.store import quotes as store
-from quotebot.worker_loop import Precedence, shared_board
+from quotebot.worker_loop import AckPriority, shared_board
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -306,8 +306,8 @@ async def _serve(settings: Settings, end: socket.socket, board: Board) -> None:
             return
         ports, tally = Ports(clock=storage_of(settings).clock()), _Counters()
         ledger = await _open_ledger(stack, settings, ports, on_reserved=_WakeUp(wire))
-        performer = build_performer(settings, ledger, outside.adapters)
-        front = Front(ledger, outside, rules, performer, tally, Precedence(ports.clock, board))
+        handlers = build_handlers(settings, ledger, outside.adapters)
+        front = Front(ledger, outside, rules, handlers, tally, AckPriority(ports.clock, board))
         receiver = receiver_of(front, settings, Identity(**heard[1]), clock=ports.clock, draw=ports.draw)
         working = [asyncio.create_task(work) for work in (receiver.run(), _look_after(ledger, receiver, tally, wire))]
         hearing = asyncio.create_task(wire.receive())

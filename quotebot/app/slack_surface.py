@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from quotebot.dispatch.services import EffectHandlers
     from quotebot.domain.rules import Rules
     from quotebot.settings import Settings
-    from quotebot.worker_loop import Precedence
+    from quotebot.worker_loop import AckPriority
 
 IDENTIFY_PAUSE_SECONDS: Final = 1.0
 
@@ -60,9 +60,9 @@ class Front:
     ledger: Ledger
     outside: Outside
     rules: Rules
-    performer: EffectHandlers
+    handlers: EffectHandlers
     observer: SurfaceObserver
-    precedence: Precedence
+    ack_priority: AckPriority
 
 
 def receiver_of(
@@ -89,13 +89,13 @@ def receiver_of(
             draw=draw,
             count=settings.socket_connections,
             opened=front.observer.count_connection,
-            contended=lambda: front.precedence.busy,
+            contended=lambda: front.ack_priority.busy,
         ),
         surface.desk.drop,
         clock=clock,
         ack_budget_seconds=settings.ack_budget_seconds,
         arrivals=arrivals,
-        precedence=front.precedence,
+        ack_priority=front.ack_priority,
         acked=front.observer.observe_ack,
     )
 
@@ -114,7 +114,7 @@ def surface_of(
         other = mirror.opportunities if {"accounts", "opportunities"} <= kept else None
         opportunities = OpportunityLookup(salesforce.opportunities.find_open, front.ledger.clock, other)
     directory = Directory(front.ledger, slack, identity=identity, enterprise_id=settings.enterprise_id)
-    visibility = Visibility(front.ledger, front.performer.services.channels, front.rules.role_holders)
+    visibility = Visibility(front.ledger, front.handlers.services.channels, front.rules.role_holders)
     return Surface(
         gate=AccessGate(front.ledger, slack, directory, identity.team_id, settings.guest_reps, visibility),
         desk=Reserver(
@@ -124,13 +124,13 @@ def surface_of(
             observe=front.observer.observe_reserve,
             arrivals=arrivals,
             commands_per_minute=settings.commands_per_minute,
-            reserving=front.precedence.reserving,
+            reserving=front.ack_priority.reserving,
         ),
         ledger=front.ledger,
         slack=slack,
         rules=front.rules,
         active=ActiveRuleset(front.rules.ruleset),
-        status=QuoteCards(front.performer.services).show,
+        status=QuoteCards(front.handlers.services).show,
         lookup=accounts,
         opportunities=opportunities,
         contacts=mirror.contacts if {"accounts", "contacts"} <= kept else None,

@@ -25,7 +25,7 @@ from ledger.measures import fold
 from ledger.ownership import SoleOwner
 from quotebot import __version__
 from quotebot.app.backups import keep_backups
-from quotebot.app.clients import Outside, build_performer, connect_outside
+from quotebot.app.clients import Outside, build_handlers, connect_outside
 from quotebot.app.document_folder import with_documents
 from quotebot.app.installation import claim_settings, load_rules, matrix, open_audit, open_database, speak, storage_of
 from quotebot.commands.registry import readable
@@ -55,7 +55,7 @@ from quotebot.observability.alerts import log_dead_letter, log_pause
 from quotebot.observability.clock_guard import CLOCK_CHECK_SECONDS, ClockGuard
 from quotebot.observability.metrics import PAGE_SECONDS, Metrics, page_path, write_page
 from quotebot.store import quotes as store
-from quotebot.worker_loop import POLL_SECONDS, Precedence
+from quotebot.worker_loop import POLL_SECONDS, AckPriority
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -111,10 +111,10 @@ class Core:
     ledger: Ledger
     outside: Outside
     rules: Rules
-    performer: EffectHandlers
+    handlers: EffectHandlers
     metrics: Metrics
     workers: Workers
-    precedence: Precedence
+    ack_priority: AckPriority
     guard: ClockGuard
 
 
@@ -156,25 +156,25 @@ async def start_core(
     rules = with_documents(load_rules(settings), settings)
     await RulesetChanges(ledger).begin(rules.ruleset)
     metrics = Metrics(None if settings.ledger_url is None else owner.name)
-    performer = build_performer(settings, ledger, outside.adapters, metrics.observe_pdf)
+    handlers = build_handlers(settings, ledger, outside.adapters, metrics.observe_pdf)
     salesforce = outside.adapters.salesforce
     if salesforce is not None:
         metrics.watch_crm(lambda: salesforce.usage)
     stack.callback(page_path(settings.data_dir).unlink, missing_ok=True)  # a stopped bot leaves no outdated page
-    directory = performer.services.directory
-    sweep = ArtefactSweep(database, outside.adapters.artefacts, Documents(performer.services).restore)
+    directory = handlers.services.directory
+    sweep = ArtefactSweep(database, outside.adapters.artefacts, Documents(handlers.services).restore)
     guard = ClockGuard(ledger, outside.adapters.slack.ask_time)
     await guard.begin()
     metrics.watch_clock(lambda: guard.suspension is not None)
     leases = Leases(ledger, lambda: begin_epoch(ports.clock.now_ms()), answer=answer, follow=follow)
-    precedence = Precedence(ports.clock)
-    workers = Workers(ledger, performer, directory, rules, settings, ports, metrics, precedence, sweep, guard, leases)
+    ack_priority = AckPriority(ports.clock)
+    workers = Workers(ledger, handlers, directory, rules, settings, ports, metrics, ack_priority, sweep, guard, leases)
     if settings.ledger_url is not None:
         metrics.watch_replicas(lambda: workers.replicas, owner.is_held)
     stack.push_async_callback(ledger.noted)
     stack.push_async_callback(workers.stop)
     workers.start()
-    return Core(ledger, outside, rules, performer, metrics, workers, precedence, guard)
+    return Core(ledger, outside, rules, handlers, metrics, workers, ack_priority, guard)
 
 
 async def _tell_of_a_restore(database: Database) -> None:
@@ -209,13 +209,13 @@ class Workers:
     def __init__(
         self,
         ledger: Ledger,
-        performer: EffectHandlers,
+        handlers: EffectHandlers,
         directory: Directory,
         rules: Rules,
         settings: Settings,
         ports: Ports,
         metrics: Metrics,
-        precedence: Precedence,
+        ack_priority: AckPriority,
         sweep: ArtefactSweep,
         guard: ClockGuard,
         leases: Leases,
@@ -229,22 +229,22 @@ class Workers:
             rules,
             ports.draw,
             lines,
-            know=directory.know,
-            circle_of=Visibility(ledger, performer.services.channels, rules.role_holders).of_actor,
+            refresh_actor=directory.refresh_actor,
+            circle_of=Visibility(ledger, handlers.services.channels, rules.role_holders).of_actor,
             poll_seconds=ports.poll_seconds,
             follow=_follow(ports.clock),
-            precedence=precedence,
+            ack_priority=ack_priority,
             judged_at=guard.judged_at,
             only=known,
         )
         self._dispatcher = Dispatcher(
             ledger,
-            performer,
+            handlers,
             ports.draw,
             lines,
             settle_delay_seconds=settings.settle_delay_seconds,
             poll_seconds=ports.poll_seconds,
-            precedence=precedence,
+            ack_priority=ack_priority,
             trusted=guard.trusted,
         )
         shared = not ledger.ownership.alone

@@ -247,7 +247,7 @@ async def execute_alone(
                 rules,
                 random.SystemRandom().uniform,
                 installation.matrix(settings),
-                know=_nobody_is_asked,
+                refresh_actor=_nobody_is_asked,
                 vouched=lambda source: source == "cli",
                 only=" cli ",
                 judged_at=as_it_came if suspended is None else partial(min, suspended.right_ms),

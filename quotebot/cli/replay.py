@@ -340,10 +340,10 @@ async def settled(
 @contextlib.asynccontextmanager
 async def asking(ledger: Ledger) -> AsyncIterator[Callable[[Effect], Awaitable[ReplayPreview]] | None]:
     """Yield a function that looks up an effect in Slack and Salesforce; None if no token is configured."""
-    from quotebot.app.clients import open_performer  # noqa: PLC0415 -- HTTP clients, needed only for undecided dead letters
+    from quotebot.app.clients import open_handlers  # noqa: PLC0415 -- HTTP clients, needed only for undecided dead letters
 
-    async with open_performer(load_settings(), ledger) as performer:
-        yield None if performer is None else lambda effect: _looked(performer, effect)
+    async with open_handlers(load_settings(), ledger) as handlers:
+        yield None if handlers is None else lambda effect: _looked(handlers, effect)
 
 
 def described(chosen: Sequence[tuple[str, DeadLetter | None]], foreseen: Sequence[ReplayPreview]) -> list[dict[str, Any]]:
@@ -378,12 +378,12 @@ def print_plan(plan: Sequence[dict[str, Any]], *, on_stderr: bool) -> None:
         tables.print_table(("ID", "Class", "Quote", "Category", "What will happen"), rows)
 
 
-async def _looked(performer: Any, effect: Effect) -> ReplayPreview:
-    if not performer.may_have_happened(effect):
+async def _looked(handlers: Any, effect: Effect) -> ReplayPreview:
+    if not handlers.may_have_happened(effect):
         return ReplayPreview(Expectation.WOULD_BE_REDONE)
     try:
         async with asyncio.timeout(LOOKUP_SECONDS):
-            found = await performer.find(effect)
+            found = await handlers.find(effect)
     except TimeoutError:
         return ReplayPreview(Expectation.CANNOT_KNOW, f"no answer within {LOOKUP_SECONDS:g} s")
     except AdapterError as error:

@@ -24,7 +24,7 @@ from ledger.ledger import StaleFenceError, no_follow_ups
 from ledger.machine import EffectState
 from ledger.records import Delivered, Drop, Effect, Fail, FollowUps, Hold, Retry, Settlement, Trouble, Uncertain
 from quotebot.domain.language import N_, _
-from quotebot.worker_loop import POLL_SECONDS, Precedence, one_round
+from quotebot.worker_loop import POLL_SECONDS, AckPriority, one_round
 
 if TYPE_CHECKING:
     from ledger.database import Tx
@@ -81,7 +81,7 @@ class Dispatcher:
         *,
         settle_delay_seconds: float,
         poll_seconds: float = POLL_SECONDS,
-        precedence: Precedence | None = None,
+        ack_priority: AckPriority | None = None,
         trusted: Callable[[], bool] = lambda: True,
     ) -> None:
         """`trusted` returns whether the wall clock is right; while it is not, no effect expires, and none is found absent."""
@@ -93,7 +93,7 @@ class Dispatcher:
         self._performer = performer
         self._draw = draw
         self._poll_seconds = poll_seconds
-        self._precedence = precedence or Precedence(ledger.clock)
+        self._ack_priority = ack_priority or AckPriority(ledger.clock)
         self._settle_delay_ms = round(settle_delay_seconds * 1000)
         self._running: dict[asyncio.Task[None], str] = {}  # the running attempts, each with its effect class
         self._claimed_at = 0  # time of the last claim; the next wake-up is the first row due after it
@@ -128,7 +128,7 @@ class Dispatcher:
 
     async def step(self) -> int:
         """Claim due effects and start them; returns how many were started."""
-        most, busy = await self._precedence.turn(), Counter(self._running.values())
+        most, busy = await self._ack_priority.turn(), Counter(self._running.values())
         free = {name: limit - busy[name] for name, limit in self._limits.items()}
         slots = {name: min(most, number) for name, number in free.items() if number > 0}
         self._claimed_at = self._ledger.clock.now_ms()

@@ -28,6 +28,7 @@ DOCUMENT: Final = "document"
 AMOUNT: Final = "amount"
 STAGE: Final = "stage"
 CHOSEN, OWN = "chosen", "own"  # the record's opportunity, in the result of the creating effect: the user's or ours
+_OURS: Final = (FieldVerdict.WRITE, FieldVerdict.THERE)  # the field holds our value afterwards
 _LABELS: Final = {
     STATUS: N_("The status in Salesforce"),
     DOCUMENT: N_("The PDF in Salesforce"),
@@ -43,7 +44,7 @@ def notified_before(earlier: Iterable[Effect], version: int) -> set[str]:
         if effect.effect_class != effects.UPDATE or effect.payload.get("what") != STATUS or effect.payload["version"] != version:
             continue
         result = effect.result or {}
-        if effect.state == "delivered" and result.get("verdict") in (FieldVerdict.WRITE, FieldVerdict.THERE):
+        if effect.state == "delivered" and result.get("verdict") in _OURS:
             found = {result["status"]}
         elif effect.maybe_sent:
             found.add(effect.payload["status"])
@@ -63,9 +64,6 @@ def written_before(earlier: Iterable[Effect], field: str, words: Mapping[str, st
         elif effect.maybe_sent and effect.payload["status"] in words:
             found.add(words[effect.payload["status"]])
     return found
-
-
-_OURS: Final = (FieldVerdict.WRITE, FieldVerdict.THERE)
 
 
 def status_pending(tx: Tx, before: Quote, after: Quote) -> tuple[EffectIntent, ...]:

@@ -41,7 +41,7 @@ def set_digest(run: Run, payload: SetDigest, loaded: None) -> Decision:
     asked = run.asked
     text = digest_card.turned(wanted=payload.wanted)
     drawn = [effects.home(user, asked.team_id) for user in approvals.homes_to_redraw(run.tx, asked.team_id, [asked.actor])]
-    replies = () if payload.at_home else (effects.reply(_target(asked.actor), asked.actor, None, text, asked.received_at),)
+    replies = () if payload.at_home else (effects.reply(f"digest:{asked.actor}", asked.actor, None, text, asked.received_at),)
     return Decision("applied", {"code": "digest", "text": text}, None, (*replies, *drawn))
 
 
@@ -95,7 +95,3 @@ def _next(run: Run, team_id: str, user: str, after: int) -> int:
     found = membership.known_person(run.tx, team_id, user)
     zone = "" if found is None else found.zone
     return next_morning(after, zone or run.rules.time_zone, run.rules.timing.calendar)
-
-
-def _target(user: str) -> str:
-    return f"digest:{user}"

@@ -46,7 +46,7 @@ from quotebot.store.crm_mirror import with_segments
 from quotebot.store.history import BrokenChainError, require_as_audited
 from quotebot.store.rulesets import ActiveRuleset
 from quotebot.views import approval_messages, messages
-from quotebot.worker_loop import POLL_SECONDS, Precedence, one_round
+from quotebot.worker_loop import POLL_SECONDS, AckPriority, one_round
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -273,21 +273,21 @@ class Executor:
         draw: Callable[[float, float], float],
         matrix: Matrix,
         *,
-        know: Callable[[Operation], Awaitable[bool]] | None = None,
+        refresh_actor: Callable[[Operation], Awaitable[bool]] | None = None,
         circle_of: CircleOf | None = None,
         vouched: Callable[[str], bool] | None = None,
         poll_seconds: float = POLL_SECONDS,
         follow: FollowUpDecision = no_follow_ups,
-        precedence: Precedence | None = None,
+        ack_priority: AckPriority | None = None,
         only: str | None = None,
         judged_at: Callable[[int], int] = as_it_came,
     ) -> None:
-        """`know` stores Slack's record of the actor in the ledger and returns whether it suffices; without it Slack is not queried.
+        """`refresh_actor` stores Slack's record of the actor and returns whether it suffices; without it Slack is not queried.
 
         `circle_of` queries Slack whether the actor may see quotes of a channel, None for no answer; without it every actor may.
 
         `vouched` returns whether the people of a command's source count as members while Slack has given no answer about them. By
-        default they do without `know`, and do not with it.
+        default they do without `refresh_actor`, and do not with it.
 
         `follow` decides the follow-ups of a dead letter that a command retries or discards. `only` is that of
         Ledger.claim_operations; a claimed command that this build cannot read is put back for a newer one.
@@ -295,15 +295,15 @@ class Executor:
         """
         self._ledger = ledger
         self._only = only
-        self._know = know
+        self._refresh_actor = refresh_actor
         self._circle_of = circle_of
-        vouched = vouched or (lambda _source: know is None)
+        vouched = vouched or (lambda _source: refresh_actor is None)
         self._decider = Decider(ledger, rules, vouched=vouched, follow=follow, judged_at=judged_at)
         self._keep_refused_ms = rules.keep_refused_ms
         self._policy = matrix.of("default")
         self._draw = draw
         self._poll_seconds = poll_seconds
-        self._precedence = precedence or Precedence(ledger.clock)
+        self._ack_priority = ack_priority or AckPriority(ledger.clock)
         self._ruleset_checked_at = float("-inf")
         self._claimed_at = 0  # time of the last claim (Unix ms); the next due time is searched after it
         # The last claim returned fewer rows than its limit, so no claimable row is left; the next one triggers a wake-up.
@@ -324,7 +324,7 @@ class Executor:
 
     async def step(self) -> int:
         """Execute the due commands, at most one per quote; return how many were executed."""
-        most = await self._precedence.turn()
+        most = await self._ack_priority.turn()
         self._claimed_at = self._now_ms()
         operations = await self._ledger.claim_operations(most, only=self._only)
         self._took_all = len(operations) < most
@@ -431,7 +431,7 @@ class Executor:
 
     async def _waits_for_slack(self, operation: Operation) -> bool:
         """Put a command back if its actor is not known as required: one missing answer from Slack must not lose the click."""
-        if self._know is None or await self._know(operation):
+        if self._refresh_actor is None or await self._refresh_actor(operation):
             return False
         return await self._put_back(operation, _("Slack has not answered who gave this command."))
 

@@ -1,4 +1,4 @@
-"""Registry of command kinds: for each payload class its loader, its handler and its saver, run in this order in one transaction.
+"""Execution of each kind of command: its loader, its handler and its saver, run in this order in one transaction.
 
 A loader reads the state that the handler needs, or returns the outcome of a command that may not go on. A handler is pure (see
 handlers/) and returns a Decision. A saver writes the decision and returns the outcome that completes the operation.
@@ -110,7 +110,7 @@ L = TypeVar("L")
 
 @dataclass(frozen=True, slots=True)
 class Kind(Generic[P, L]):
-    """One line of the registry."""
+    """Loader, handler and saver of the commands with one class of payload."""
 
     payload: type[P]
     load: Callable[[Run, P], L | Outcome]

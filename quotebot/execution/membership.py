@@ -99,7 +99,7 @@ class Directory:
         self._known: dict[tuple[str, str], Known] = {}  # (team, user)
         self._asking: dict[tuple[str, str], asyncio.Task[Known | None]] = {}
 
-    async def know(self, operation: Operation) -> bool:
+    async def refresh_actor(self, operation: Operation) -> bool:
         """Ensure that the ledger has a recent answer about the actor. False if Slack gives none and no earlier one counts."""
         if operation.actor_type == "system":
             return True

@@ -110,10 +110,8 @@ def precompute(operation: Operation, rules: Rules, quote: Quote | None = None) -
             snapshot = written(priced) if isinstance(priced, Pricing) else b""
             found = Precomputed(payload, creation, content_hash(creation), request, rules.ruleset, priced, snapshot)
         else:
-            priced, found = (
-                _price_of_another(payload, quote, rules, operation.received_at),
-                Precomputed(payload, ruleset=rules.ruleset),
-            )
+            priced = _price_of_another(payload, quote, rules, operation.received_at)
+            found = Precomputed(payload, ruleset=rules.ruleset)
         if not isinstance(priced, Pricing):
             return found
         return replace(found, advised=priced, advice=advise(priced, rules.ruleset, rules.policy))

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from quotebot.slack.connections import Inbox, Link, Links
     from quotebot.slack.gate import AccessGate
     from quotebot.slack.surface import Surface
-    from quotebot.worker_loop import Precedence
+    from quotebot.worker_loop import AckPriority
 
 OK: Final = 200
 NOT_FOUND: Final = 404  # no listener acknowledged it
@@ -229,7 +229,7 @@ class SocketReceiver:
 
     `dropped` is called for an envelope that is too large to be read, before it is acknowledged; `acked` for each acknowledgement,
     with the type of its envelope and the seconds since it arrived. `arrivals` holds the arrival time of each envelope in progress:
-    all time before the ledger write counts towards `ack_budget_seconds`. `precedence` makes the workers yield.
+    all time before the ledger write counts towards `ack_budget_seconds`. `ack_priority` makes the workers yield.
     """
 
     def __init__(
@@ -241,7 +241,7 @@ class SocketReceiver:
         clock: Clock,
         ack_budget_seconds: float,
         arrivals: MutableMapping[str, float],
-        precedence: Precedence,
+        ack_priority: AckPriority,
         acked: Callable[[str, float], object] = lambda _, __: None,
     ) -> None:
         self._envelopes = envelopes
@@ -250,7 +250,7 @@ class SocketReceiver:
         self._clock = clock
         self._budget = ack_budget_seconds
         self._arrivals = arrivals
-        self._precedence = precedence
+        self._ack_priority = ack_priority
         self._acked = acked
         self._waiting: deque[_Arrival] = deque()
         self._room = AT_ONCE
@@ -271,7 +271,7 @@ class SocketReceiver:
         self._closing = True
         while self._waiting:
             self._waiting.pop()
-            self._precedence.end()
+            self._ack_priority.end()
         if self._under_way:
             await asyncio.wait(self._under_way, timeout=seconds)
         await self._links.close()
@@ -282,7 +282,7 @@ class SocketReceiver:
         if request is None:
             return
         arrival = _Arrival(request, link, self._clock.monotonic())
-        self._precedence.begin()
+        self._ack_priority.begin()
         if len(self._waiting) >= WAITING_MAX:
             self._begin(self._refuse(arrival))
             return
@@ -292,7 +292,7 @@ class SocketReceiver:
     def take_oversized(self, frame: str, size: int, link: Link) -> None:
         """Accept a frame that is too large to be read."""
         if not self._closing:
-            self._precedence.begin()
+            self._ack_priority.begin()
             self._begin(self._drop(envelope_id_of(frame), size, link))
 
     def _pump(self) -> None:
@@ -319,7 +319,7 @@ class SocketReceiver:
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._under_way.discard(task)
-        self._precedence.end()
+        self._ack_priority.end()
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("envelope.failed", error=repr(error))
 

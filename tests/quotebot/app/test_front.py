@@ -27,7 +27,7 @@ from quotebot.worker_loop import (
     FLOOD,
     FLOOD_SECONDS,
     LATELY,
-    Precedence,
+    AckPriority,
     shared_board,
 )
 from tests.quotebot.parts import ManualClock
@@ -186,11 +186,11 @@ async def test_message_over_the_line_limit_is_refused_by_the_sender() -> None:
 
 async def test_workers_see_acks_pending_in_a_forked_process_through_shared_memory() -> None:
     clock, board = ManualClock(), shared_board()
-    workers = Precedence(clock)
+    workers = AckPriority(clock)
     workers.follow(board)
     quiet = (workers.busy, workers.flooded)
     if (pid := os.fork()) == 0:
-        socket_side = Precedence(clock, board)
+        socket_side = AckPriority(clock, board)
         for _ in range(FLOOD):
             socket_side.begin()
             socket_side.reserving()

@@ -45,8 +45,8 @@ async def slack(world: World) -> AsyncIterator[SlackApi]:
 
 @pytest.fixture
 def executor(bench: Bench, slack: SlackApi) -> Executor:
-    know = Directory(bench.ledger, slack).know
-    return Executor(bench.ledger, RULES, lambda _, high: high, MATRIX, know=know)
+    refresh_actor = Directory(bench.ledger, slack).refresh_actor
+    return Executor(bench.ledger, RULES, lambda _, high: high, MATRIX, refresh_actor=refresh_actor)
 
 
 def becomes(world: World, user: str, **what: Any) -> None:

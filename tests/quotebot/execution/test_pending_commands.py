@@ -34,7 +34,7 @@ class Slack:
     def __init__(self) -> None:
         self.answers = False
 
-    async def know(self, operation: Operation) -> bool:
+    async def refresh_actor(self, operation: Operation) -> bool:
         del operation
         return self.answers
 
@@ -52,7 +52,7 @@ def cards_due(bench: Bench) -> int:
 
 async def test_a_click_that_waits_for_slack_is_on_the_card_until_it_is_decided(bench: Bench, approved: str) -> None:
     slack = Slack()
-    executor = Executor(bench.ledger, RULES, lambda low, _: low, MATRIX, know=slack.know)
+    executor = Executor(bench.ledger, RULES, lambda low, _: low, MATRIX, refresh_actor=slack.refresh_actor)
     await drawn(bench, Delivered(None, {}))
     reserved = await bench.ledger.reserve(request_for(FinalizeQuote(), "9", quote_id=approved, version=1))
     assert "Retrying" not in await shown(bench, approved)
@@ -76,7 +76,7 @@ async def test_refused_or_failed_click_is_removed_from_the_card_too(
     bench: Bench, approved: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slack = Slack()
-    executor = Executor(bench.ledger, RULES, lambda low, _: low, MATRIX, know=slack.know)
+    executor = Executor(bench.ledger, RULES, lambda low, _: low, MATRIX, refresh_actor=slack.refresh_actor)
     await drawn(bench, Delivered(None, {}))
     late = DecideApproval("A-nothing", "approve")
     await bench.ledger.reserve(request_for(late, "9", quote_id=approved, version=1, actor="U0VP"))
@@ -169,7 +169,7 @@ async def test_refusal_of_a_slow_command_takes_it_off_the_card(bench: Bench, app
 async def waiting_command(bench: Bench, quote_id: str) -> int:
     """Make a command of U0REP that waits a long time for its next attempt; return its operation's id."""
     reserved = await bench.ledger.reserve(request_for(FinalizeQuote(), "9", quote_id=quote_id, version=1))
-    unanswered = Executor(bench.ledger, RULES, lambda _, high: high, MATRIX, know=Slack().know)
+    unanswered = Executor(bench.ledger, RULES, lambda _, high: high, MATRIX, refresh_actor=Slack().refresh_actor)
     await unanswered.step()
     return reserved.operation.id
 

@@ -15,7 +15,7 @@ from quotebot.slack.receiver import AT_ONCE, WAITING_MAX, Envelopes, SocketRecei
 from quotebot.slack.surface import RULESET_REFRESH_SECONDS, Reserver, Surface
 from quotebot.store.rulesets import ActiveRuleset
 from quotebot.views import messages
-from quotebot.worker_loop import BUSY, FLOOD, FLOOD_SECONDS, LATELY, QUIET, Precedence
+from quotebot.worker_loop import BUSY, FLOOD, FLOOD_SECONDS, LATELY, QUIET, AckPriority
 from tests.quotebot.access_parts import OpenGate
 from tests.quotebot.parts import RULES, Bench, ManualClock
 from tests.rig import eventually
@@ -57,7 +57,7 @@ class Desk:
     """The real path from an envelope to the ledger, without a worker."""
 
     def __init__(self, bench: Bench, commands_per_minute: int | None = None) -> None:
-        self.wire, self.precedence, arrivals = Wire(), Precedence(bench.clock), dict[str, float]()
+        self.wire, self.ack_priority, arrivals = Wire(), AckPriority(bench.clock), dict[str, float]()
         client = AsyncWebClient(token="xoxb-none", retry_handlers=[])
         surface = Surface(
             desk=Reserver(
@@ -66,7 +66,7 @@ class Desk:
                 ack_budget_seconds=BUDGET_SECONDS,
                 arrivals=arrivals,
                 commands_per_minute=commands_per_minute,
-                reserving=self.precedence.reserving,
+                reserving=self.ack_priority.reserving,
             ),
             ledger=bench.ledger,
             slack=SlackApi(client, response_url_hosts=frozenset()),
@@ -83,7 +83,7 @@ class Desk:
             clock=bench.clock,
             ack_budget_seconds=BUDGET_SECONDS,
             arrivals=arrivals,
-            precedence=self.precedence,
+            ack_priority=self.ack_priority,
         )
 
     def _links(self, inbox: Inbox) -> Links:
@@ -170,28 +170,28 @@ def test_refusal_without_a_place_for_text_sends_no_acknowledgement() -> None:
 
 async def test_workers_yield_to_a_waiting_acknowledgement_for_a_bounded_time() -> None:
     clock = ManualClock()
-    precedence = Precedence(clock)
-    assert await precedence.turn() == QUIET
-    precedence.begin()
-    assert await precedence.turn() == BUSY  # also later, although none was answered
-    waiting = asyncio.create_task(precedence.turn())
+    ack_priority = AckPriority(clock)
+    assert await ack_priority.turn() == QUIET
+    ack_priority.begin()
+    assert await ack_priority.turn() == BUSY  # also later, although none was answered
+    waiting = asyncio.create_task(ack_priority.turn())
     await asyncio.wait([waiting], timeout=0.001)
-    precedence.end()
+    ack_priority.end()
     assert await waiting == LATELY
     clock.advance(1_000)
-    assert await precedence.turn() == QUIET
+    assert await ack_priority.turn() == QUIET
 
 
 async def test_workers_pause_during_overload_until_it_ends_or_a_limit_is_reached() -> None:
     clock = ManualClock()
-    precedence = Precedence(clock)
+    ack_priority = AckPriority(clock)
     for _ in range(FLOOD):
-        precedence.begin()
-        precedence.reserving()
-        precedence.end()
-    assert precedence.flooded
-    assert await precedence.turn() == BUSY  # it takes one: pending effects are never stopped
-    waiting = asyncio.create_task(precedence.turn())
+        ack_priority.begin()
+        ack_priority.reserving()
+        ack_priority.end()
+    assert ack_priority.flooded
+    assert await ack_priority.turn() == BUSY  # it takes one: pending effects are never stopped
+    waiting = asyncio.create_task(ack_priority.turn())
     await asyncio.wait([waiting], timeout=0.001)
     assert not waiting.done()
     clock.advance(round(FLOOD_SECONDS * 1000) + 1)
@@ -202,7 +202,7 @@ async def test_commands_that_are_recorded_count_towards_a_flood(bench: Bench, de
     for number in range(FLOOD):
         desk.type(number)
     await _all_answered(desk, FLOOD)
-    assert desk.precedence.flooded
+    assert desk.ack_priority.flooded
     await bench.ledger.noted()
 
 
@@ -212,7 +212,7 @@ async def test_refused_commands_do_not_make_the_workers_rest(bench: Bench) -> No
         desk.type(number)
     await _all_answered(desk, 5 + 3 * FLOOD)
     assert [text.startswith("That's more than") for text in desk.wire.texts()].count(True) == 3 * FLOOD
-    assert not desk.precedence.flooded
+    assert not desk.ack_priority.flooded
     await bench.ledger.noted()
 
 
