@@ -22,6 +22,8 @@ from adapters.salesforce.graph import checked_key
 from quotebot.domain.catalogue.sheets import cell_of_text, read_sheet, text_of, write_sheet
 from quotebot.views import messages
 from quotebot.views.card import status_card
+from quotebot.views.digest_card import digest_card
+from quotebot.views.work_queue import Home
 from tests.adapters.test_pdf import DOCUMENT
 from tests.quotebot.views.quote_examples import example_approval, example_quote
 
@@ -86,6 +88,12 @@ def test_text_becomes_no_mention_no_link_and_no_line_of_the_bots_own(text: str) 
     assert not any(
         sign in told for sign in ("<!", "<#", "<http", "<mailto", "<javascript", "<@U0CFO", "<@U0VP", "\u202e", "\\n✅ Approved by")
     )
+
+
+@pytest.mark.parametrize("text", HOSTILE["mrkdwn"], ids=ascii)
+def test_name_in_a_profile_becomes_no_mention_and_no_link_in_a_digest(text: str) -> None:
+    card = digest_card(Home(name=text))
+    assert "<" not in card.text + json.dumps(card.blocks)
 
 
 @pytest.mark.parametrize("text", HOSTILE["html"] + HOSTILE["mrkdwn"], ids=ascii)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from quotebot.commands.queries import Section
 from quotebot.domain.language import N_, _, grouped
 from quotebot.views import home as home_tab
+from quotebot.views import messages
 from quotebot.views.blocks import Json, context, section
 from quotebot.views.card import Card
 
@@ -43,12 +44,13 @@ def digest_card(home: Home) -> Card:
     """Return the message. It has no buttons: decisions are made on the Home tab and on each request's own message."""
     parts = [(name, home.parts[name]) for name in SECTIONS if name in home.parts and home.parts[name].total]
     counts = ", ".join(_(_COUNTED[name], n=grouped(part.total)) for name, part in parts)
+    greeting = messages.escape(home_tab.greeting(home))
     blocks = [
-        section(f"*{home_tab.greeting(home)}*"),
+        section(f"*{greeting}*"),
         *(_part(name, part) for name, part in parts),
         context([_("The Home tab shows everything. `/quote digest off` stops this message.")]),
     ]
-    return Card(f"{home_tab.greeting(home)}: {counts}", blocks)
+    return Card(f"{greeting}: {counts}", blocks)
 
 
 def _part(name: Section, part: Part) -> Json:
