@@ -198,13 +198,14 @@ SELECT post_key FROM replaced_roots WHERE quote_id = :quote_id AND dead_ts = :de
 SELECT count(*) AS requests FROM approvals WHERE quote_id = :quote_id AND quote_version = :quote_version;
 
 -- name: latest_approval
+-- Its id ends with a number that grows; a clock may have been set back between two requests.
 SELECT a.*, p.policy, p.ruleset_hash, p.remind_ms, p.escalate_ms, p.expire_ms, c.calendar, r.roles AS own_roles, n.note FROM approvals AS a
 LEFT JOIN approval_policies AS p ON p.approval_id = a.approval_id
 LEFT JOIN approval_calendars AS c ON c.approval_id = a.approval_id
 LEFT JOIN approval_roles AS r ON r.approval_id = a.approval_id
 LEFT JOIN approval_notes AS n ON n.approval_id = a.approval_id
 WHERE a.quote_id = :quote_id AND a.quote_version = :quote_version
-ORDER BY a.requested_at DESC, a.approval_id DESC LIMIT 1;
+ORDER BY length(a.approval_id) DESC, a.approval_id DESC LIMIT 1;
 
 -- name: approval_of_id
 SELECT a.*, p.policy, p.ruleset_hash, p.remind_ms, p.escalate_ms, p.expire_ms, c.calendar, r.roles AS own_roles, n.note FROM approvals AS a
@@ -288,14 +289,14 @@ JOIN quotes AS q ON q.quote_id = a.quote_id
 LEFT JOIN superseded_versions AS o ON o.quote_id = a.quote_id AND o.version = a.quote_version
 WHERE a.quote_id = :quote_id AND a.state IN ('approved', 'rejected', 'changes_requested') AND a.decided_role IS NOT NULL
   AND a.earlier IS NULL
-ORDER BY a.decided_at DESC, a.approval_id DESC LIMIT 1;
+ORDER BY a.quote_version DESC, length(a.approval_id) DESC, a.approval_id DESC LIMIT 1;
 
 -- name: last_deciders
 SELECT s.decided_by, s.on_behalf_of FROM approval_slots AS s
 WHERE s.decided_by IS NOT NULL AND s.approval_id = (
   SELECT a.approval_id FROM approvals AS a
   WHERE a.quote_id = :quote_id AND a.state = 'approved' AND a.decided_role IS NOT NULL AND a.earlier IS NULL
-  ORDER BY a.decided_at DESC, a.approval_id DESC LIMIT 1)
+  ORDER BY a.quote_version DESC, length(a.approval_id) DESC, a.approval_id DESC LIMIT 1)
 ORDER BY s.slot;
 
 -- name: approval_slots
@@ -907,7 +908,7 @@ FROM quotes AS q
 LEFT JOIN quote_versions AS v ON v.quote_id = q.quote_id AND v.version = q.version
 LEFT JOIN approvals AS a ON a.approval_id = (
   SELECT l.approval_id FROM approvals AS l WHERE l.quote_id = q.quote_id AND l.quote_version = q.version
-  ORDER BY l.requested_at DESC, l.approval_id DESC LIMIT 1)
+  ORDER BY length(l.approval_id) DESC, l.approval_id DESC LIMIT 1)
 WHERE q.quote_id > :after ORDER BY q.quote_id LIMIT :limit;
 
 -- name: quote_replayed
@@ -919,7 +920,7 @@ FROM quotes AS q
 LEFT JOIN quote_versions AS v ON v.quote_id = q.quote_id AND v.version = q.version
 LEFT JOIN approvals AS a ON a.approval_id = (
   SELECT l.approval_id FROM approvals AS l WHERE l.quote_id = q.quote_id AND l.quote_version = q.version
-  ORDER BY l.requested_at DESC, l.approval_id DESC LIMIT 1)
+  ORDER BY length(l.approval_id) DESC, l.approval_id DESC LIMIT 1)
 WHERE q.quote_id = :quote_id;
 
 -- name: quote_numbers_given

@@ -532,6 +532,29 @@ async def test_a_new_version_that_got_worse_or_was_rejected_before_is_asked_for(
     assert again["response"]["code"] == "submitted"
 
 
+async def test_a_rejection_counts_before_an_approval_of_a_clock_that_was_ahead(bench: Bench, executor: Executor) -> None:
+    await submitted(bench, executor)
+    await done(bench, executor, by(bench, DecideApproval(APPROVAL, "approve"), "3", "U0MANAGER"))
+    bench.clock.advance(-HOUR)
+    await revised(bench, executor, MORE)
+    await done(bench, executor, by(bench, SubmitQuote(), "4", "U0REP", aggregate_version=2))
+    no = by(bench, DecideApproval("A-2026-0001-v2-1", "reject", "No."), "5", "U0MANAGER", aggregate_version=2)
+    assert (await done(bench, executor, no))["outcome"] == "applied"
+    await done(bench, executor, by(bench, ReviseQuote(Changes((LESS,))), "6", "U0REP", aggregate_version=2))
+    again = await done(bench, executor, by(bench, SubmitQuote(), "7", "U0REP", aggregate_version=3))
+    assert again["response"]["code"] == "submitted"
+
+
+async def test_a_request_after_the_clock_was_set_back_can_be_decided(bench: Bench, executor: Executor) -> None:
+    await submitted(bench, executor)
+    await done(bench, executor, by(bench, DecideApproval(APPROVAL, "request_changes", "Ask for less."), "3", "U0MANAGER"))
+    bench.clock.advance(-HOUR)
+    again = await done(bench, executor, by(bench, SubmitQuote("They need it."), "4", "U0REP"))
+    assert again["response"]["code"] == "submitted"
+    yes = await done(bench, executor, by(bench, DecideApproval("A-2026-0001-v1-2", "approve"), "5", "U0MANAGER"))
+    assert (yes["outcome"], yes["response"]["code"]) == ("applied", "approved")
+
+
 async def test_who_revised_a_quote_neither_approves_it_nor_is_asked(bench: Bench, executor: Executor) -> None:
     await done(bench, executor, request_for(create_command(), "1"))
     await done(bench, executor, by(bench, ReviseQuote(Changes((MORE,))), "2", "U0MANAGER"))
