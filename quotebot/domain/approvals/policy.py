@@ -259,6 +259,9 @@ def _covers(kept: Need, choice: Need, roles: Roles) -> bool:
 def _discount_hits(pricing: Pricing, policy: ApprovalPolicy) -> Iterator[_Hit]:
     discount = pricing.deepest_discount_percent  # a line's own discount counts like one on the whole quote
     shown = money.format_percent(money.ceiling_hundredths(discount))
+    deepest = max(pricing.every_line, key=lambda line: line.requested_percent, default=None)
+    if deepest is not None and deepest.requested_percent and len(pricing.every_line) > 1:
+        shown = _("{percent} on {product}", percent=shown, product=deepest.name)
     if discount > policy.discount_blocked_over:
         limit = money.format_percent(policy.discount_blocked_over)
         maximum = _("discount {percent} is over the {limit} maximum", percent=shown, limit=limit)

@@ -47,6 +47,13 @@ def test_discount_over_a_limit_is_shown_with_two_decimals_rounded_up() -> None:
     assert "discount 40.46% is over the 40% maximum" in evaluate(found, POLICY).hits
 
 
+def test_a_discount_over_a_limit_names_its_line_among_several() -> None:
+    found = priced(ask(LineRequest("b", 1), agreed("8"), term=12, discount="5"), RULES)
+    assert "discount 24% on A (limit 20%)" in evaluate(found, POLICY).hits
+    alike = priced(ask(LineRequest("b", 1), LineRequest("a", 10), term=12, discount="25"), RULES)
+    assert "discount 25% (limit 20%)" in evaluate(alike, POLICY).hits
+
+
 def test_discount_of_the_whole_counts_what_the_lines_grant() -> None:
     both = priced(ask(agreed("9"), term=12, discount="10"), RULES)
     assert both.discount_off_list_percent == 19
