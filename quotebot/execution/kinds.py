@@ -495,7 +495,7 @@ def delegate(run: Run, payload: DelegateApprovals, away: tuple[Delegation, ...])
 
 
 def save_delegation(run: Run, payload: DelegateApprovals, loaded: object, decision: Decision) -> Outcome:
-    """Store a delegation, and ask the delegate about the requests that wait.
+    """Store a delegation, ask the delegate about the requests that wait, and redraw the cards that name the absent person.
 
     The command is retained while the delegation is in force, plus `rules.keep_refused_ms`.
     """
@@ -506,8 +506,13 @@ def save_delegation(run: Run, payload: DelegateApprovals, loaded: object, decisi
         decision = replace(decision, effects=(*decision.effects, *(effects.home(user, run.asked.team_id) for user in people)))
         for quote_id, _ in approval_store.waiting(run.tx, run.asked.team_id, WAITING_MAX):
             quote = store.load(run.tx, quote_id)
-            if quote is not None and payload.delegate is not None:
+            if quote is None or quote.approval is None:
+                continue
+            if payload.delegate is not None:
                 decision = replace(decision, effects=(*decision.effects, *_asked_now(run, quote, len(decision.effects))))
+            if payload.absent in run.rules.who_may_decide(quote.approval, quote.makers):
+                card = effects.card(quote_id, store.root_effect_key(run.tx, quote_id))
+                decision = replace(decision, effects=(*decision.effects, card))
     return replace(outcome_of(decision), retain_until=max(payload.until, run.now) + run.rules.keep_refused_ms)
 
 

@@ -18,7 +18,7 @@ NOT_FOR_YOU: Final = N_("Reports are for the deal desk and above, and for operat
 _HEADS: Final = {
     "discounts": N_("*Discounts of the last {n} days*"),
     "cycle-time": N_("*Cycle time of the last {n} days*"),
-    "win-loss": N_("*Win loss of the last {n} days*"),
+    "win-loss": N_("*Wins and losses of the last {n} days*"),
     "pipeline": N_("*Pipeline of the last {n} days*"),
     "approvals": N_("*Approvals of the last {n} days*"),
 }
@@ -26,7 +26,7 @@ _FIGURES: Final = {
     "discount_percent": N_("{value} discount"),
     "win_rate_percent": N_("{value} won"),
     "median_hours": N_("{value} h median"),
-    "p90_hours": N_("{value} h for nine of ten"),
+    "p90_hours": N_("{value} h for 90%"),
     "list_total": N_("{value} list"),
     "net_total": N_("{value} net"),
     "accepted_net": N_("{value} net accepted"),

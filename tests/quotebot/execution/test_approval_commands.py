@@ -300,6 +300,17 @@ def away(bench: Bench, absent: str, delegate: str | None, until: int, request_id
     return replace(by(bench, command, request_id, absent, aggregate_id=f"delegation:{absent}"), **changes)
 
 
+async def test_cover_redraws_the_cards_that_wait_for_the_absent_person(bench: Bench, executor: Executor) -> None:
+    await submitted(bench, executor)
+    for request_id, absent, delegate, redrawn in (
+        ("a", "U0MANAGER", "U0DEALDESK", True),
+        ("b", "U0MANAGER", None, True),
+        ("c", "U0VP", "U0CFO", False),
+    ):
+        row = await done(bench, executor, away(bench, absent, delegate, MORNING + 100 * HOUR, request_id))
+        assert (row["outcome"], "slack.card" in owed(bench, row["id"])) == ("applied", redrawn)
+
+
 async def test_a_delegate_decides_and_every_record_names_both(bench: Bench, executor: Executor) -> None:
     until = MORNING + 100 * HOUR
     row = await done(bench, executor, away(bench, "U0MANAGER", "U0DEALDESK", until))
