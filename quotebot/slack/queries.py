@@ -224,8 +224,8 @@ def policy_checks(decision: PolicyDecision) -> str:
     if decision.automatic:
         return _("Approval: none needed, within policy.")
     if decision.blocked:
-        return _("Approval: nobody can approve it ({why}).", why=why)
-    return _("Approval: {roles} ({why}).", roles=messages.approver_words(decision.required_roles, decision.roles), why=why)
+        return _("Approval: nobody can approve it · {why}", why=why)
+    return _("Approval: {roles} · {why}", roles=messages.approver_words(decision.required_roles, decision.roles), why=why)
 
 
 def _became(tx: Tx, ref: str, viewer: Viewer) -> str:

@@ -340,7 +340,7 @@ def test_a_price_is_explained(command: Run, quote: str) -> None:
     assert steps[:3] == ["Price book: list, kind range.", "base: 10 (tier 1-49)", "tier: 6 (tier 100+ prices every unit)"]
     *whole, policy, total = command("quote", "explain", quote).stdout.splitlines()
     assert "  \u2022 tier: 6 (tier 100+ prices every unit)" in whole
-    assert policy == "Approval: Sales Manager (discount 15% (limit 10%))."
+    assert policy == "Approval: Sales Manager · discount 15% (limit 10%)"
     assert total.startswith("Total:")
     assert command("quote", "explain", quote, "--line", "2").returncode == 4
 

@@ -49,14 +49,19 @@ async def test_delegation_at_the_terminal_names_the_message_that_it_posts(bench:
     await decided(bench, executor)
 
 
-async def test_request_is_decided_after_the_command_that_asked_was_purged(bench: Bench) -> None:
-    executor = await delegated_at_terminal(bench)
+async def delivered(bench: Bench) -> None:
     classes = {row["class"]: 9 for row in bench.rows("SELECT DISTINCT class FROM effects")}
     while effects := await bench.ledger.claim_effects(classes):
         for effect in effects:
             await bench.ledger.settle(effect, Delivered("17.1", {"channel": "D0"}), lambda tx, it: follow_ups(tx, it, MORNING))
+
+
+async def test_request_is_decided_after_the_command_that_asked_was_purged(bench: Bench) -> None:
+    executor = await delegated_at_terminal(bench)
+    await delivered(bench)
     await bench.ledger.reserve(request_for(create_command("10"), "5", actor="U0OTHER"))
     await executor.step()
+    await delivered(bench)
     purged = await purge(bench.ledger, MORNING + 400 * DAY_MS, dry_run=False)
     assert purged.operations == 1
     await decided(bench, executor)

@@ -84,7 +84,7 @@ async def test_explain_shows_book_steps_inputs_slabs_and_policy_checks(bench: Be
     ):
         assert f"  \u2022 {step}" in said
     assert any(row.startswith("*Pack* 12 (400 for the block 10+ as a whole) \u00d7 12 months") for row in said)
-    assert said[-2] == "Approval: Sales Manager (discount 15% (limit 10%))."
+    assert said[-2] == "Approval: Sales Manager · discount 15% (limit 10%)"
     assert said[-1].startswith("Total: ")
     assert not any(word in row for row in said for word in ("77", "cost", " margin "))
 
