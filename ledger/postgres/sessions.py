@@ -13,6 +13,7 @@ import os
 import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import psycopg
@@ -387,6 +388,7 @@ class Watchdog:
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._probes: dict[Session, asyncio.Task[None]] = {}
+        self._beside = ThreadPoolExecutor(2, "ledger-probe")  # the loop's own threads may all wait for this server
 
     def start(self) -> None:
         """Check from now on, until no session has a call under way."""
@@ -397,6 +399,7 @@ class Watchdog:
         """Stop checking."""
         for probe in self._probes.values():
             probe.cancel()
+        self._beside.shutdown(wait=False)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -418,7 +421,7 @@ class Watchdog:
         """Shut a session whose server does not answer another connection either, if the same call is still under way."""
         try:
             async with asyncio.timeout(PROBE_SECONDS):
-                alive = await asyncio.to_thread(does_answer, session.server)
+                alive = await self._loop.run_in_executor(self._beside, does_answer, session.server)
         except TimeoutError:
             alive = False
         if not alive and session.call == call:

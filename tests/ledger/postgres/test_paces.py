@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 
@@ -12,9 +14,9 @@ from ledger.postgres.paces import KEEP_MS, DatabasePaces
 from quotebot.dispatch.services import BUSY_SECONDS, Pace, Pacer
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
-    from ledger.database import Database
+    from ledger.database import Database, Tx
     from tests.ledger.parts import ManualClock
     from tests.ledger.places import Place
 
@@ -88,6 +90,37 @@ async def test_rows_of_channels_that_are_quiet_are_purged(database: Database, cl
     clock.advance(KEEP_MS + 1_001)
     await DatabasePaces(database, clock).take("C2", 1, 1.0)
     assert [row["name"] for row in place.shell().execute("SELECT name FROM paces")] == ["C2"]
+
+
+async def test_calls_of_one_moment_lock_their_rows_in_the_order_of_names(database: Database, clock: ManualClock) -> None:
+    locked: list[list[str]] = []
+    honest = database.write
+
+    async def write(name: str, work: Callable[[Tx], object], **options: Any) -> object:
+        def watched(tx: Tx) -> object:
+            def each(statement: str, rows: Sequence[Mapping[str, str]]) -> object:
+                locked.append([row["name"] for row in rows])
+                return honest_each(statement, rows)
+
+            honest_each = tx.each
+            watching = Mock(wraps=tx)
+            watching.each = each
+            return work(watching)
+
+        return await honest(name, watched, **options)
+
+    database.write = write  # type: ignore[method-assign, assignment]
+    paces = DatabasePaces(database, clock)
+    waits = await asyncio.gather(*(paces.take(name, 1, 1.0) for name in ("C2", "C1", "C3", "C1")))
+    assert (waits, locked) == ([0, 0, 0, 1.0], [["C1", "C1", "C2", "C3"]])
+
+
+async def test_calls_that_cannot_be_counted_are_all_told(clock: ManualClock) -> None:
+    database = Mock(write=AsyncMock(side_effect=NotRecorded("no server")))
+    paces = DatabasePaces(database, clock)
+    found = await asyncio.gather(*(paces.take(name, 1, 1.0) for name in ("C1", "C2")), return_exceptions=True)
+    assert [str(each) for each in found] == ["no server"] * 2
+    assert found[0] is not found[1]
 
 
 async def test_call_that_cannot_be_counted_waits(clock: ManualClock) -> None:

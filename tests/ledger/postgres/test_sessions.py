@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +32,7 @@ STATEMENTS = {
     "writers": "SELECT w.*, w.writer AS name FROM writers AS w ORDER BY w.writer",
     "touch": "UPDATE writers SET taken_at = taken_at RETURNING *, writer AS name",
     "wrong": "SELECT 1 / 0 AS n",
+    "sleep": "SELECT pg_sleep(1)",
 }
 
 
@@ -156,3 +159,23 @@ def test_server_that_refuses_a_connection_answers(place: PostgresPlace) -> None:
     assert does_answer(server)
     assert does_answer({**server, "dbname": "unknown"})
     assert not does_answer({**server, "host": "127.0.0.1", "port": "1"})
+
+
+async def test_slow_server_is_asked_though_the_threads_of_the_loop_are_busy(
+    place: PostgresPlace, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, free = threading.Event(), threading.Event()
+
+    def answer(_: object) -> bool:
+        asked.set()
+        return True
+
+    monkeypatch.setattr(sessions, "does_answer", answer)
+    async with opened(place.address, clock) as database:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        busy = asyncio.create_task(asyncio.to_thread(free.wait, 60))
+        while not asked.is_set() and not busy.done():  # each statement is slow enough
+            await database.write("slow", lambda tx: tx.all("sleep"))
+        assert not busy.done()
+        free.set()
+        await busy
