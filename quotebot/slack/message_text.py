@@ -68,6 +68,11 @@ _LONE_PERCENT: Final = re.compile(
     re.IGNORECASE,
 )
 
+# A verb about the thread's quote and nothing more, such as "please cancel this quote".
+_VERB_ALONE: Final = re.compile(
+    r"(?:please )?([a-z-]+)(?: (?:it|that|this|this one|(?:this|the) quote))?(?: (?:please|now))*[ .!]*", re.IGNORECASE
+)
+
 _NUMBER: Final = re.compile(rf"\b{QUOTE_ID.pattern}\b", re.IGNORECASE)
 _ASKING: Final = re.compile(
     r"\?\s*$|\b(?:status|state|where|who|when|what|which|how|total|price|approv\w*|waiting|valid|expir\w*)\b", re.IGNORECASE
@@ -87,7 +92,11 @@ class Applied:
 
 def with_number(text: str, quote: Quote) -> str:
     """Return the message with the quote's number inserted after a verb that lacks one; otherwise unchanged."""
-    verb, _blank, rest = grammar.normalised(text).partition(" ")
+    plain = grammar.normalised(text)
+    alone = _VERB_ALONE.fullmatch(plain)
+    if alone is not None and alone[1].casefold() in _ABOUT_A_QUOTE:
+        return f"{alone[1]} {quote.quote_id}"
+    verb, _blank, rest = plain.partition(" ")
     bare = verb.removesuffix(":")
     if bare.casefold() not in _ABOUT_A_QUOTE or parse_quote_id(rest.partition(" ")[0].partition(":")[0]) is not None:
         return text

@@ -201,6 +201,9 @@ def test_a_quote_that_is_final_is_not_changed() -> None:
     ("text", "meant"),
     [
         ("status", "status Q-2026-0042"),
+        ("Please cancel this quote.", "cancel Q-2026-0042"),
+        ("submit it now", "submit Q-2026-0042"),
+        ("thank it", "thank it"),
         ("explain line 2", "explain Q-2026-0042 line 2"),
         ("simulate: 200 pro", "simulate Q-2026-0042: 200 pro"),
         ("edit: 200 pro", "edit Q-2026-0042: 200 pro"),
