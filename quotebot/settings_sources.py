@@ -166,6 +166,14 @@ def unknown_keys(model: type[BaseSettings]) -> list[str]:
     ]
 
 
+def unknown_variables(model: type[BaseSettings]) -> list[str]:
+    """Return a sentence for each variable of the environment that has our prefix and is no setting: it has no effect."""
+    known = {spelling for name, field in model.model_fields.items() for spelling in _spellings(name, field)}
+    known |= {name.lower() for name in (FILE_VARIABLE, *SECRETS_VARIABLES)}
+    unknown = sorted(name for name in os.environ if name.startswith(PREFIX) and name.lower() not in known)
+    return [f"{name}: there is no such setting{nearest(name.removeprefix(PREFIX), model.model_fields)}" for name in unknown]
+
+
 class FileSource(PydanticBaseSettingsSource):
     """The source quotebot.toml: settings by lower-case name, with lists and tables in TOML syntax."""
 

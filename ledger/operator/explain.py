@@ -111,7 +111,10 @@ def why(tx: Tx, reference: str, now: int, *, budget: Callable[[str], int], bot_r
     """
     read = REFERENCE.fullmatch(reference)
     if read is None or reference.startswith("c-") or not (read["operation"] or (read["effect"] or read["key"]).isdigit()):
-        raise ValueError(f"{reference!r} is not an id: use 118 for an effect or op12 for an operation")
+        raise ValueError(
+            f"{reference!r} is not an id: use 118 for an effect, op12 for a command. "
+            "Those of a quote: quotebot ops list --quote Q-2026-0042"
+        )
     row = row_of(tx, "operation" if read["operation"] else "effect", int(read["operation"] or read["effect"] or read["key"]))
     if row is None:
         return None

@@ -74,6 +74,7 @@ class MarkNote(NamedTuple):
         """Replace the file. A full disk does not keep a bot from its ledger."""
         fresh = path.with_name(f"{path.name}.new")
         with contextlib.suppress(OSError):
+            fresh.touch(mode=0o600)
             fresh.write_text(" ".join(map(str, self)), "utf-8")
             fresh.replace(path)
 

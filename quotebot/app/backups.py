@@ -106,6 +106,7 @@ def authentic_backup(settings: Settings, path: Path, *, unauthenticated: bool = 
 
     `unauthenticated` accepts a backup of 0.1.0, which did not sign manifests.
     """
+    _file_of(settings)  # a database has backups of its own
     backup = backup_at(path)
     if not (unauthenticated and backup.manifest.schema == UNAUTHENTICATED):
         require_authentic(path, backup.manifest, keyring_of(settings))

@@ -86,7 +86,9 @@ async def resume(
     if not resumed:
         return exits.complain(f"{effect_class} is not paused; nothing was changed.", exits.NOTHING_MATCHED)
     when = (
-        "the running bot picks its effects up within a second" if runs else "no bot is running here: start it with `quotebot run`"
+        "the running bot tries one effect within a second, then the others; see `quotebot gates`"
+        if runs
+        else "no bot is running here: start it with `quotebot run`"
     )
     print(f"{effect_class} resumed; {when}.")
     return exits.OK

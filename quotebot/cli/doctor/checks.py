@@ -26,7 +26,7 @@ from quotebot.app.installation import storage_of
 from quotebot.observability.exporters import open_observers
 from quotebot.observability.logs import redact
 from quotebot.settings import ConfigurationError, slack_tokens
-from quotebot.settings_sources import settings_files
+from quotebot.settings_sources import settings_files, unknown_variables
 from quotebot.views.document import named_texts
 from quotebot.views.document_texts import ENGLISH
 
@@ -94,6 +94,7 @@ OUTAGE_FIX: Final = (
     "retries is a dead letter to replay. If it lasts, see that the address is right and this machine reaches it (firewall, DNS)."
 )
 FORBIDDEN_FIX: Final = "Run the command as the bot's user, or give that user what belongs to another (chown)."
+UNKNOWN_FIX: Final = "Nothing is known of what this checks: first mend what kept it from running, which is named above."
 UNAVAILABLE_STATUS: Final = 69
 TROUBLES: Final = frozenset({State.WARNING, State.ERROR, State.UNKNOWN})
 
@@ -193,11 +194,11 @@ async def _run(site: Site, check: Check, *, offline: bool, seconds_max: float) -
             seen = await check.look(site)
     except TimeoutError:
         return Result(check, State.UNKNOWN, f"it could not be finished within {seconds_max:g} s")
-    except PermissionError as error:
-        as_bot = replace(check, fix=FORBIDDEN_FIX, exit_status=UNAVAILABLE_STATUS)
-        return Result(as_bot, State.UNKNOWN, _words(site, f"it could not be run ({error})"))
     except Exception as error:  # noqa: BLE001 -- the other checks are still useful after any error
-        return Result(check, State.UNKNOWN, _words(site, f"it could not be run ({type(error).__name__}: {error})"))
+        what = f"{error}" if isinstance(error, (PermissionError, DatabaseError)) else f"{type(error).__name__}: {error}"
+        fix = FORBIDDEN_FIX if isinstance(error, PermissionError) else UNKNOWN_FIX
+        unasked = replace(check, fix=fix, exit_status=UNAVAILABLE_STATUS)
+        return Result(unasked, State.UNKNOWN, _words(site, f"it could not be run ({what})"))
     if seen.outage:
         check = replace(check, fix=OUTAGE_FIX, exit_status=UNAVAILABLE_STATUS)
     state = State.SKIPPED if seen.bad is None else check.severity if seen.bad else State.OK
@@ -217,6 +218,12 @@ async def tokens(site: Site) -> Seen:
     except ConfigurationError as error:
         return bad("; ".join(line.removeprefix("- ") for line in str(error).splitlines() if line.startswith("- ")))
     return fine("both are there, each of its kind")
+
+
+async def variables(site: Site) -> Seen:
+    """Check that every variable of the environment that looks like a setting is one."""
+    found = unknown_variables(type(site.settings))
+    return bad("; ".join(found)) if found else fine("each with the prefix QUOTEBOT_ is a setting")
 
 
 async def watchers(site: Site) -> Seen:
@@ -314,7 +321,7 @@ async def bot(site: Site) -> Seen:
     if holder is None:
         return nothing("no bot ever ran here")
     if not holder.alive:
-        return bad(f"no bot is running (the last was process {holder.pid})")
+        return bad(f"no bot is running (process {holder.pid} held its lock last)")
     return fine(f"process {holder.pid} took the bot's lock last and is alive")
 
 

@@ -42,6 +42,15 @@ SETTINGS: Final = Check(
 CHECKS: Final = (
     SETTINGS,
     Check(
+        "settings.variables",
+        "Every variable of the environment is a setting",
+        "A misspelled one has no effect, and its setting keeps its default.",
+        "Correct or remove each that is named; docs/configuration.md has all of them.",
+        State.WARNING,
+        CONFIG,
+        checks.variables,
+    ),
+    Check(
         "settings.tokens",
         "Both Slack tokens are set",
         "The bot starts with both or not at all.",

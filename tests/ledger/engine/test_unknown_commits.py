@@ -13,13 +13,14 @@ from faults.harness.rig import eventually
 from ledger.database import DatabaseError, NotRecorded, OutcomeUnknown, WritesRefused
 from ledger.postgres import marks, sessions, writer
 from ledger.postgres.connections import read_snapshot
-from ledger.postgres.marks import STRIDE, WriterMark
+from ledger.postgres.marks import STRIDE, MarkNote, WriterMark
 from ledger.postgres.sessions import Address, Limits
 from tests.ledger.engine.parts import LIMITS, POSTGRES_STATEMENTS, emitting, open_postgres_book
 from tests.ledger.parts import Held, note
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
+    from pathlib import Path
 
     from ledger.database import Tx
     from ledger.postgres.engine import PostgresDatabase
@@ -388,3 +389,9 @@ async def test_a_read_that_takes_the_loss_of_its_session_for_damage_runs_again(b
 def test_a_snapshot_that_takes_the_loss_of_its_session_for_damage_fails(postgres_engine: PostgresEngine) -> None:
     with pytest.raises(DatabaseError, match="cannot be used"):
         read_snapshot(postgres_engine.url, POSTGRES_STATEMENTS, hides_the_end_of_its_session([]))
+
+
+def test_the_noted_mark_is_a_private_file(tmp_path: Path) -> None:
+    path, note = tmp_path / "mark", MarkNote("bot/main", "a1", 1, 2)
+    note.write(path)
+    assert (MarkNote.read(path), path.stat().st_mode & 0o077) == (note, 0)

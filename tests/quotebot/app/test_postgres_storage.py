@@ -28,7 +28,7 @@ from ledger.operator.backup import NotWholeError
 from ledger.postgres import inspection, replicas, sessions
 from ledger.postgres.clock import DatabaseClock
 from ledger.recovery import begin_epoch
-from quotebot.app.backups import backups_of, is_due
+from quotebot.app.backups import authentic_backup, backups_of, is_due
 from quotebot.app.installation import instance_lock, open_audit, open_ledger, storage_of
 from quotebot.app.postgres_storage import PostgresStorage
 from quotebot.cli import audit, exits, terminal
@@ -455,6 +455,8 @@ def test_backups_of_a_database_are_left_to_its_own_tools(tmp_path: Path) -> None
     assert not is_due(settings, 0)
     with pytest.raises(ConfigurationError, match="with the database's own tools"):
         backups_of(settings)
+    with pytest.raises(ConfigurationError, match="with the database's own tools"):
+        authentic_backup(settings, tmp_path / "none.db")
 
 
 @pytest.fixture

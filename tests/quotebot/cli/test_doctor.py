@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 from pydantic import AnyHttpUrl, SecretStr
 
+from ledger.database import DatabaseError
 from quotebot.app.installation import load_rules
 from quotebot.cli import root
 from quotebot.cli.doctor.checks import Check, Seen, Site, State, bad, examine, exit_status, fine
@@ -466,11 +467,19 @@ def test_a_new_installation_has_nothing_wrong_but_what_it_was_not_given(tmp_path
     assert not (tmp_path / "none").exists()
 
 
+def test_a_misspelled_variable_of_the_environment_is_named(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "environ", {"QUOTEBOT_CONFIG": "x", "QUOTEBOT_LANGUAGE": "de", "QUOTEBOT_SLACK_BOT_TOKEN": "x"})
+    assert asyncio.run(looked(site, "settings.variables"))[0] is State.OK
+    monkeypatch.setattr(os, "environ", {"QUOTEBOT_LANGAUGE": "de"})
+    words = "QUOTEBOT_LANGAUGE: there is no such setting; did you mean language?"
+    assert asyncio.run(looked(site, "settings.variables")) == (State.WARNING, words)
+
+
 def test_a_bot_that_ended_is_a_trouble_also_while_another_program_has_its_pid(site: Site) -> None:
     lock = site.settings.data_dir / "ledger.db.lock"
     for pid in (os.getppid(), 2**22 + 1):  # alive, and beyond the highest one
         lock.write_text(f"{pid}\n")
-        assert asyncio.run(looked(site, "bot.running")) == (State.WARNING, f"no bot is running (the last was process {pid})")
+        assert asyncio.run(looked(site, "bot.running")) == (State.WARNING, f"no bot is running (process {pid} held its lock last)")
     with contextlib.closing(site.storage.hold() or contextlib.ExitStack()):
         assert asyncio.run(looked(site, "bot.running"))[0] is State.OK
     lock.unlink()
@@ -556,6 +565,18 @@ def check_of(look: Any, severity: State = State.ERROR, status: int = 3, *, is_on
     return Check("a.check", "it", "because", "do", severity, status, look, is_online)
 
 
+@pytest.mark.parametrize(
+    ("error", "fix"),
+    [(DatabaseError("no server"), "Nothing is known of"), (PermissionError(13, "x"), "Run the command as the bot")],
+)
+async def test_a_ledger_that_cannot_be_read_gets_no_advice_about_its_content(error: Exception, fix: str) -> None:
+    async def closed(_: Site) -> Seen:
+        raise error
+
+    (found,) = await examine(Site(Settings(_env_file=None)), [check_of(closed)])
+    assert (found.state, found.check.fix[: len(fix)], exit_status([found])) == (State.UNKNOWN, fix, 69)
+
+
 async def test_a_check_that_cannot_run_says_so_and_stops_no_other() -> None:
     site = Site(Settings(_env_file=None, SLACK_BOT_TOKEN="xoxb-planted"))
 
@@ -623,7 +644,7 @@ def test_the_command_tells_people_and_programs(
     assert root.run((*arguments, "--json")) == 0
     printed = capsys.readouterr().out
     states = {each["id"]: each["state"] for each in json.loads(printed)["checks"]}
-    assert states == {"settings.readable": "ok", "settings.tokens": "ok", "disk.room": "ok"}
+    assert states == {"settings.readable": "ok", "settings.variables": "ok", "settings.tokens": "ok", "disk.room": "ok"}
     assert "planted" not in told + printed
     assert root.run(("doctor", "--only", "moon")) == 64
 

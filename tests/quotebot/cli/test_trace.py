@@ -145,6 +145,7 @@ def test_why_of_what_is_not_there_and_of_no_id(command: Run, dead: Path) -> None
     done = command("why", "Q-2026-0001")
     assert (done.returncode, done.stdout) == (64, "")
     assert "is not an id" in done.stderr
+    assert "Those of a quote: quotebot ops list --quote" in done.stderr
     assert dead.exists()
 
 
