@@ -24,7 +24,7 @@ from ledger.audit.columns import statements as bound_statements
 from ledger.audit.events import Audit
 from ledger.audit.keyring import KeyMissing, key_files, load_keyring
 from ledger.audit.proof import KEY_NAME
-from ledger.database import load_statements
+from ledger.database import DatabaseError, load_statements
 from ledger.gates import Breaker
 from ledger.ledger import Ledger
 from ledger.migrations import Migration
@@ -294,11 +294,7 @@ async def instance_lock(
             "Stop the other, choose another data folder, or start this one with --standby: it then waits for its turn."
         )
     if lock is None and stop is not None:
-        log.info("bot.standing_by", ledger=storage.place)
-    while lock is None and stop is not None and not stop.is_set():
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(stop.wait(), POLL_SECONDS)
-        lock = storage.hold(bot=bot)
+        lock = await _standing_by(storage, stop, bot=bot)
     if lock is None:
         yield None
         return
@@ -306,6 +302,22 @@ async def instance_lock(
         yield lock
     finally:
         lock.close()
+
+
+async def _standing_by(storage: Storage, stop: asyncio.Event, *, bot: bool) -> HeldLock | None:
+    """Wait for the lock until `stop` is set, also while no server answers: after a failover this process may be needed."""
+    log.info("bot.standing_by", ledger=storage.place)
+    lock, away = None, False
+    while lock is None and not stop.is_set():
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), POLL_SECONDS)
+        try:
+            lock, away = storage.hold(bot=bot), False
+        except DatabaseError as error:
+            if not away:
+                log.warning("bot.standing_by_without_server", ledger=storage.place, cause=str(error))
+            away = True
+    return lock
 
 
 @functools.cache

@@ -17,6 +17,7 @@ import psycopg
 import pytest
 from aiohttp import ClientSession
 from psycopg.conninfo import conninfo_to_dict
+from structlog.testing import capture_logs
 
 from ledger import recovery
 from ledger.audit.keyring import KeyMissing, key_files, load_keyring
@@ -28,6 +29,7 @@ from ledger.operator.backup import NotWholeError
 from ledger.postgres import inspection, replicas, sessions
 from ledger.postgres.clock import DatabaseClock
 from ledger.recovery import begin_epoch
+from quotebot.app import installation
 from quotebot.app.backups import authentic_backup, backups_of, is_due
 from quotebot.app.installation import instance_lock, open_audit, open_ledger, storage_of
 from quotebot.app.postgres_storage import PostgresStorage
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ledger.database import Tx
+    from ledger.postgres.replicas import ReplicaLock
 
 LEASE_SECONDS = 100_000
 
@@ -87,6 +90,29 @@ async def test_lock_of_the_bot_is_taken_again_after_its_session_was_lost(
         await eventually(storage.holder, "its lock")
     lock.close()
     await eventually(lambda: storage.holder() is None, "the server to release it")
+
+
+async def test_standby_waits_while_no_server_answers(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(installation, "POLL_SECONDS", 0.01)
+    settings = Settings(_env_file=None, data_dir=tmp_path, ledger_url=url)
+    storage = storage_of(settings)
+    other, honest, failures = storage.hold(bot=True), PostgresStorage.hold, iter(range(2))
+    assert other is not None
+
+    def hold(self: PostgresStorage, *, bot: bool = False) -> ReplicaLock | None:
+        if next(failures, None) is not None:
+            raise DatabaseError("the server is starting up")
+        other.close()
+        return honest(self, bot=bot)
+
+    with capture_logs() as logs:
+        waiting = instance_lock(settings, asyncio.Event(), bot=True)
+        begun = asyncio.create_task(waiting.__aenter__())
+        await eventually(lambda: any(line["event"] == "bot.standing_by" for line in logs), "the standby to wait")
+        monkeypatch.setattr(PostgresStorage, "hold", hold)
+        assert await begun is not None
+        await waiting.__aexit__(None, None, None)
+    assert [line["event"] for line in logs] == ["bot.standing_by", "bot.standing_by_without_server"], "once"
 
 
 async def storage_of_a_living_bot(url: str, tmp_path: Path, clock: ManualClock) -> PostgresStorage:
