@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,8 +14,6 @@ from quotebot.sandbox.world import World
 from tests.sandbox.conftest import DEADLINE_SECONDS
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from aiohttp import ClientSession
     from slack_sdk.web.async_client import AsyncWebClient
 
@@ -178,3 +177,9 @@ async def test_the_environment_connects_a_bot(world: World) -> None:
     assert any(name.startswith("SALESFORCE_") for name in environment)
     assert world.model_environment()["QUOTEBOT_LLM_BASE_URL"] == f"{world.url}/v1"
     assert not set(world.model_environment()) & set(environment)
+
+
+def test_every_call_is_on_the_page_about_the_sandbox(world: World) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "sandbox.md").read_text(encoding="utf-8")
+    calls = {f"{route.method} {route.path.partition('{')[0]}" for route in world._control.routes()}
+    assert [call for call in sorted(calls) if call not in page] == []
