@@ -61,6 +61,7 @@ def test_the_steps_that_init_prints_leave_doctor_no_trouble_with_the_settings(
     checks = {each["id"]: each for each in json.loads(done.stdout)["checks"]}
     assert {name: each["state"] for name, each in checks.items()} == {
         "settings.readable": "ok",
+        "settings.variables": "ok",
         "settings.tokens": "ok",
         "secrets.private": "ok",
         "people.approvers": "warning",  # of the roles above the one that is named
