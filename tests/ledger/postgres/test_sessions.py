@@ -84,7 +84,7 @@ def silent_at_first(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> Callable[[
         return honest(connection)
 
     monkeypatch.setattr(sessions, "read_position", read_position)
-    monkeypatch.setattr(sessions, "SETUP_SECONDS", 1.0)
+    monkeypatch.setattr(sessions, "SETUP_SECONDS", 2.5)
     return lambda: len(asked)
 
 
